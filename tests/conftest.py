@@ -1,0 +1,66 @@
+"""Settings of every test: eight virtual CPU devices, seeds, optional sets."""
+
+import collections
+import importlib.util
+import os
+import random
+import shutil
+
+# Before JAX starts a backend: it reads these once.
+DEVICES_FLAG = "--xla_force_host_platform_device_count"
+if DEVICES_FLAG not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES_FLAG}=8"
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import numpy as np
+import pytest
+
+
+def installed(module):
+    return lambda: importlib.util.find_spec(module) is not None
+
+
+def any_program(*names):
+    return lambda: any(shutil.which(name) for name in names)
+
+
+OPTIONAL_SETS = {
+    "needs_torch": installed("torch"),
+    "needs_t5x": installed("t5x"),
+    "needs_libtpu": installed("libtpu"),
+    "needs_browser": any_program(
+        "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
+    ),
+}
+
+
+def pytest_collection_modifyitems(items):
+    for marker, available in OPTIONAL_SETS.items():
+        if available():
+            continue
+        skip = pytest.mark.skip(reason=f"optional set {marker} is not installed here")
+        for item in items:
+            if item.get_closest_marker(marker):
+                item.add_marker(skip)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Names each optional set and how many of its tests ran or did not."""
+    counts = collections.defaultdict(collections.Counter)
+    for outcome in ("passed", "failed", "skipped"):
+        for report in terminalreporter.stats.get(outcome, []):
+            for marker in OPTIONAL_SETS:
+                if marker in getattr(report, "keywords", ()):
+                    counts[marker]["not run" if outcome == "skipped" else "run"] += 1
+    terminalreporter.section("optional sets")
+    for marker, available in OPTIONAL_SETS.items():
+        where = "available" if available() else "not installed here"
+        run, not_run = counts[marker]["run"], counts[marker]["not run"]
+        terminalreporter.line(f"{marker}: {where}; {run} run, {not_run} not run")
+
+
+@pytest.fixture(autouse=True)
+def seeds():
+    """Global generators start every test alike, whatever ran before it."""
+    random.seed(0)
+    np.random.seed(0)
