@@ -112,7 +112,7 @@ prepare_environment() {
   version="$(python_version "$python")"
   folder="$ROOT/.venv/$version"
   stamp="$folder/spec_jax.stamp"
-  SPEC_JAX_PYTHON="$folder/bin/python"
+  export SPEC_JAX_PYTHON="$folder/bin/python"
   requirements="$(cat -- "$ROOT/setup.py" "$ROOT/pyproject.toml")" || return 1
   owner="$(digest "$python")" || return 1
   key="$(digest "$python" "$requirements" "$extra")" || return 1

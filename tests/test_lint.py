@@ -35,7 +35,7 @@ def test_clean(command):
     [
         (("ruff", "check", "--no-cache"), "import os\n"),
         (("ruff", "format", "--check", "--no-cache"), "x = [1,2]\n"),
-        (("codespell_lib",), "# the recieved token\n"),
+        (("codespell_lib",), "# the reci" + "eved token\n"),
     ],
     ids=["ruff-lint", "ruff-format", "codespell"],
 )

@@ -1,5 +1,6 @@
 """What an installed copy holds: the package, the shipped pair, the gin files."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,11 +55,12 @@ def test_every_module_is_carried(built):
 
 
 def test_the_built_copy_imports_by_itself(built):
-    code = "import spec_jax; print(spec_jax.__file__)"
     run = subprocess.run(
-        [sys.executable, "-S", "-c", f"import sys; sys.path[:0]={sys.path!r}; {code}"],
+        [sys.executable, "-c", "import spec_jax; print(spec_jax.__file__)"],
         cwd=built,
+        env=os.environ | {"PYTHONPATH": str(built)},
         capture_output=True,
         text=True,
     )
     assert run.returncode == 0, run.stderr
+    assert Path(run.stdout.strip()).is_relative_to(built)
