@@ -1,0 +1,29 @@
+"""Reading t5x's and Hugging Face's T5 checkpoints; reading and writing our own."""
+
+from spec_jax.checkpoints.huggingface import load_huggingface, read_config
+from spec_jax.checkpoints.loading import check_float16, load_params
+from spec_jax.checkpoints.mapping import resize_vocabulary
+from spec_jax.checkpoints.orbax import (
+    TrainingCheckpoints,
+    read_metadata,
+    restore,
+    save,
+)
+from spec_jax.checkpoints.storage import CheckpointError
+from spec_jax.checkpoints.weights import load_weights, save_weights, weights_metadata
+
+__all__ = [
+    "CheckpointError",
+    "TrainingCheckpoints",
+    "check_float16",
+    "load_huggingface",
+    "load_params",
+    "load_weights",
+    "read_config",
+    "read_metadata",
+    "resize_vocabulary",
+    "restore",
+    "save",
+    "save_weights",
+    "weights_metadata",
+]

@@ -1,0 +1,194 @@
+"""Parameters from a checkpoint of any kind, checked before they are read."""
+
+import os
+import pathlib
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from spec_jax.checkpoints import huggingface, mapping, orbax, t5x
+from spec_jax.checkpoints.storage import (
+    CheckpointError,
+    Folder,
+    StoredArray,
+    read_arrays,
+)
+from spec_jax.checkpoints.validation import check_fits, flatten, unflatten
+
+STEP = re.compile(r"(?:checkpoint_)?(\d+)")
+WEIGHTS = "params.safetensors"
+WANTED = (
+    "a t5x checkpoint_N or the folder of several, a Hugging Face T5 folder, a "
+    f"checkpoint or training run of ours, a .safetensors file or a folder with {WEIGHTS}"
+)
+
+
+def load_params(
+    path: str | os.PathLike,
+    expected: Mapping[str, Any] | None,
+    name: str = "",
+    dtype: Any = None,
+    *,
+    resize_vocabulary: bool = False,
+) -> dict[str, Any]:
+    """Read a model's parameters from a checkpoint of whatever kind.
+
+    Args:
+      path: t5x's model directory (the latest step is taken), one `checkpoint_N`, or
+        a one-file checkpoint; a Hugging Face T5 folder; a checkpoint, training run
+        or weights file of ours. Relative or absolute; t5x's and our own folders may
+        also be URLs that tensorstore takes, as `gs://bucket/model`.
+      expected: the model's parameter tree, with leaves of jax.ShapeDtypeStruct (their
+        dtype is not looked at); a leaf with a sharding is placed so. None takes
+        whatever there is.
+      name: "target" or "draft", for messages.
+      dtype: floating arrays are cast to it; None keeps what is stored.
+      resize_vocabulary: whether tables of the vocabulary may have another number of
+        rows; see `mapping.resize_vocabulary`.
+
+    Returns:
+      Nested dict of NumPy arrays (jax arrays where `expected` has shardings).
+
+    Raises:
+      CheckpointError: if there is no checkpoint, it is damaged or reaches outside its
+        folder, or its arrays are not those expected; nothing is read in that case.
+    """
+    arrays, where = open_checkpoint(path)
+    wanted = None if expected is None else flatten(expected)
+    vocab_size = None
+    if wanted is not None:
+        described: dict[str, Any] = dict(arrays)
+        if resize_vocabulary and mapping.EMBEDDING in wanted:
+            vocab_size = wanted[mapping.EMBEDDING].shape[0]
+            described |= _resized(arrays, vocab_size)
+        check_fits(described, wanted, where, name)
+    values = read_arrays(arrays, dtype)
+    _warn_float16(values, where)
+    if vocab_size is not None:
+        values = flatten(mapping.resize_vocabulary(unflatten(values), vocab_size))
+    if wanted is not None:
+        values = {key: _placed(value, wanted[key]) for key, value in values.items()}
+    return unflatten(values)
+
+
+def open_checkpoint(
+    path: str | os.PathLike,
+) -> tuple[dict[str, StoredArray], str]:
+    """Find the parameters of a checkpoint of whatever kind.
+
+    Args:
+      path: as for `load_params`.
+
+    Returns:
+      Arrays by t5x's name, none of them read, and the path they were found at.
+
+    Raises:
+      CheckpointError: if there is no checkpoint or it cannot be opened.
+    """
+    folder = Folder.at(path)
+    if folder.local is not None and folder.local.is_file():
+        return _open_file(folder.local), folder.path
+    folder = _latest(folder)
+    if folder.local is not None and (folder.local / huggingface.CONFIG).exists():
+        return huggingface.open_huggingface(folder.local)[0], folder.path
+    if folder.local is not None and (folder.local / WEIGHTS).exists():
+        return _open_file(folder.local / WEIGHTS), folder.path
+    if folder.has(t5x.INDEX):
+        return t5x.open_legacy(folder), folder.path
+    if folder.has(f"{t5x.ORBAX_ITEM}/{orbax.DATABASE}"):
+        # t5x and our training name the item alike, and their parameters not.
+        return _either(folder), folder.path
+    if folder.has(orbax.DATABASE):
+        return orbax.open_own(folder), folder.path
+    raise CheckpointError(f"no checkpoint at {folder.path}; wanted {WANTED}")
+
+
+def check_float16(dtype: Any, mlp_activations: Sequence[str]) -> None:
+    """Refuse to run T5 v1.1 in float16.
+
+    Its activations reach 2.8e5 and float16 ends at 65504, so logits come out as NaN.
+    To be called wherever a network's activation dtype is chosen.
+
+    Args:
+      dtype: of the activations.
+      mlp_activations: two for the gated MLPs of v1.1.
+
+    Raises:
+      ValueError: for float16 with gated MLPs.
+    """
+    if np.dtype(dtype) == np.float16 and len(mlp_activations) > 1:
+        raise ValueError(
+            "T5 v1.1 cannot run in float16: its activations reach 2.8e5 and float16 "
+            "ends at 65504; use bfloat16 or float32"
+        )
+
+
+def _open_file(file: pathlib.Path) -> dict[str, StoredArray]:
+    if file.suffix != ".safetensors":
+        return t5x.open_legacy(Folder.at(file.parent), file.name)
+    arrays = huggingface.open_safetensors(file)
+    if "shared.weight" in arrays:
+        raise CheckpointError(
+            f"{file} has Hugging Face's names; give its folder, with {huggingface.CONFIG}"
+        )
+    return arrays
+
+
+def _latest(folder: Folder) -> Folder:
+    """The folder itself if it is a checkpoint, else its newest step."""
+    marks = (
+        *(t5x.INDEX, f"{t5x.ORBAX_ITEM}/{orbax.DATABASE}", orbax.DATABASE),
+        *(huggingface.CONFIG, WEIGHTS),
+    )
+    if any(folder.has(mark) for mark in marks):
+        return folder
+    steps = {
+        int(step[1]): step[0]
+        for name in folder.names()
+        if (step := STEP.fullmatch(name))
+    }
+    for _, name in sorted(steps.items(), reverse=True):
+        child = folder.child(name)
+        # A step without an index is one that was never finished.
+        if any(child.has(mark) for mark in marks):
+            return child
+    return folder
+
+
+def _either(folder: Folder) -> dict[str, StoredArray]:
+    try:
+        return t5x.open_orbax(folder)
+    except CheckpointError as error:
+        if "holds no 'target'" not in str(error):
+            raise
+    return orbax.open_training(folder)
+
+
+def _resized(arrays: Mapping[str, StoredArray], rows: int) -> dict[str, Any]:
+    """How the tables of the vocabulary will be described once they are resized."""
+    resized = {}
+    for name, axis in ((mapping.EMBEDDING, 0), (mapping.HEAD, 1)):
+        if name in arrays and len(arrays[name].shape) == 2:
+            shape = list(arrays[name].shape)
+            shape[axis] = rows
+            resized[name] = jax.ShapeDtypeStruct(tuple(shape), arrays[name].dtype)
+    return resized
+
+
+def _warn_float16(values: Mapping[str, np.ndarray], where: str) -> None:
+    gated = any("/wi_0/" in name for name in values)
+    if gated and any(value.dtype == np.float16 for value in values.values()):
+        warnings.warn(
+            f"{where}: parameters of a T5 v1.1 in float16. Its activations reach "
+            "2.8e5 and float16 ends at 65504: compute in bfloat16 or float32",
+            stacklevel=3,
+        )
+
+
+def _placed(value: np.ndarray, leaf: Any) -> Any:
+    sharding = getattr(leaf, "sharding", None)
+    return value if sharding is None else jax.device_put(value, sharding)

@@ -1,0 +1,80 @@
+"""A file of weights: safetensors with t5x's names, e.g. `decoder/decoder_norm/scale`.
+
+The plainest form to ship: one file, any dtype of plain numbers, nothing to run.
+"""
+
+import os
+import pathlib
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from spec_jax.checkpoints.huggingface import open_safetensors
+from spec_jax.checkpoints.storage import CheckpointError, read_arrays
+from spec_jax.checkpoints.validation import flatten, unflatten
+
+
+def save_weights(
+    file: str | os.PathLike,
+    params: Mapping[str, Any],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write the file: all of it or nothing, also when killed.
+
+    Args:
+      file: is replaced if it exists.
+      params: nested dict of arrays.
+      metadata: strings, kept in the file's head.
+    """
+    file = pathlib.Path(file).expanduser()
+    flat = {
+        name: np.ascontiguousarray(jax_or_numpy)
+        for name, jax_or_numpy in flatten(params).items()
+    }
+    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(safetensors.numpy.save(flat, dict(metadata or {})))
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, file)
+    except BaseException:
+        pathlib.Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def load_weights(file: str | os.PathLike, dtype: Any = None) -> dict[str, Any]:
+    """Read such a file.
+
+    Args:
+      file: its path.
+      dtype: floating arrays are cast to it; None keeps what is stored.
+
+    Returns:
+      Nested dict of NumPy arrays.
+
+    Raises:
+      CheckpointError: if the file is missing, cut or damaged.
+    """
+    return unflatten(read_arrays(open_safetensors(pathlib.Path(file)), dtype))
+
+
+def weights_metadata(file: str | os.PathLike) -> dict[str, str]:
+    """What `save_weights` was given as metadata.
+
+    Args:
+      file: its path.
+
+    Returns:
+      The dict; empty if there was none.
+    """
+    try:
+        with safetensors.safe_open(os.fspath(file), "np") as tensors:
+            return dict(tensors.metadata() or {})
+    except (safetensors.SafetensorError, OSError) as error:
+        raise CheckpointError(f"{file} cannot be read: {error}") from error
