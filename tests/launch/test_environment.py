@@ -146,7 +146,9 @@ def checkout(tmp_path):
     program(
         tmp_path / "python",
         f"""case "$*" in
-          "-m venv "*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;
+          "-m venv --without-pip "*) mkdir -p "$4/bin"; cp "$0" "$4/bin/python" ;;
+          "-m venv "*) [ ! -e {tmp_path / "no_ensurepip"} ] || exit 1
+             mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;
           "-m pip "*) echo "$*" >> {tmp_path / PIP_LOG}
              [ ! -e {tmp_path / "fail"} ] ;;
           *"import spec_jax"*) : ;;
@@ -176,6 +178,8 @@ def prepare(checkout, extra=""):
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     if run.returncode == 0:
         assert f"python={checkout}/.venv/{version}/bin/python" in run.stdout
+    elif not calls or "--python" in calls[-1]:
+        assert f"sudo apt-get install python{version}-venv" in run.stderr
     return run.returncode, calls
 
 
@@ -242,3 +246,20 @@ def test_a_moved_checkout_gets_its_own_environment(checkout, tmp_path_factory):
     status, _ = prepare(moved)
     assert status == 0
     assert not marker_in_venv(moved).exists()
+
+
+def test_an_outer_pip_stands_in_where_ensurepip_is_split_off(checkout):
+    (checkout / "no_ensurepip").touch()
+    status, calls = prepare(checkout)
+    assert status == 0
+    assert calls[0].startswith("-m pip --python ")
+    assert calls[1] == f"-m pip install --quiet --editable {checkout}"
+    assert prepare(checkout) == (0, [])
+
+
+def test_the_package_to_install_is_named_where_no_pip_stands_in(checkout):
+    (checkout / "no_ensurepip").touch()
+    (checkout / "fail").touch()
+    status, calls = prepare(checkout)
+    assert (status, len(calls)) == (1, 1)
+    assert not marker_in_venv(checkout).parent.exists()
