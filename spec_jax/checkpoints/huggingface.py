@@ -28,8 +28,9 @@ SINGLE = "model.safetensors"
 SHARDED = "model.safetensors.index.json"
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5")
 DTYPE_NAMES = {
-    **{"BOOL": "bool", "F16": "float16", "BF16": "bfloat16"},
-    **{"F32": "float32", "F64": "float64"},
+    "BOOL": "bool",
+    "BF16": "bfloat16",
+    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
     **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
     **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
 }
@@ -204,7 +205,7 @@ def _stored(file: pathlib.Path, name: str, transpose: bool) -> StoredArray:
         def wait() -> np.ndarray:
             with _opened(file) as tensors:
                 value = tensors.get_tensor(name)
-            return np.ascontiguousarray(value.T if transpose else value, wanted)
+            return np.asarray(value.T if transpose else value, wanted, order="C")
 
         return wait
 

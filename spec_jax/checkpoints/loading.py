@@ -23,14 +23,15 @@ STEP = re.compile(r"(?:checkpoint_)?(\d+)")
 WEIGHTS = "params.safetensors"
 WANTED = (
     "a t5x checkpoint_N or the folder of several, a Hugging Face T5 folder, a "
-    f"checkpoint or training run of ours, a .safetensors file or a folder with {WEIGHTS}"
+    "checkpoint or training run of ours, a .safetensors file or a folder with "
+    f"{WEIGHTS}"
 )
 
 
 def load_params(
     path: str | os.PathLike,
-    expected: Mapping[str, Any] | None,
-    name: str = "",
+    expected: Mapping[str, Any] | None = None,
+    name: str = "target",
     dtype: Any = None,
     *,
     resize_vocabulary: bool = False,
@@ -100,8 +101,13 @@ def open_checkpoint(
     if folder.has(t5x.INDEX):
         return t5x.open_legacy(folder), folder.path
     if folder.has(f"{t5x.ORBAX_ITEM}/{orbax.DATABASE}"):
-        # t5x and our training name the item alike, and their parameters not.
-        return _either(folder), folder.path
+        # t5x and our training name the item alike, and its parameters not.
+        arrays = t5x.open_orbax(folder) or orbax.open_training(folder)
+        if not arrays:
+            raise CheckpointError(
+                f"{folder.path}/{t5x.ORBAX_ITEM} holds neither 'target' nor 'params'"
+            )
+        return arrays, folder.path
     if folder.has(orbax.DATABASE):
         return orbax.open_own(folder), folder.path
     raise CheckpointError(f"no checkpoint at {folder.path}; wanted {WANTED}")
@@ -133,17 +139,17 @@ def _open_file(file: pathlib.Path) -> dict[str, StoredArray]:
     arrays = huggingface.open_safetensors(file)
     if "shared.weight" in arrays:
         raise CheckpointError(
-            f"{file} has Hugging Face's names; give its folder, with {huggingface.CONFIG}"
+            f"{file} has Hugging Face's names; give its folder, which holds "
+            f"{huggingface.CONFIG}"
         )
     return arrays
 
 
 def _latest(folder: Folder) -> Folder:
     """The folder itself if it is a checkpoint, else its newest step."""
-    marks = (
-        *(t5x.INDEX, f"{t5x.ORBAX_ITEM}/{orbax.DATABASE}", orbax.DATABASE),
-        *(huggingface.CONFIG, WEIGHTS),
-    )
+    marks = [t5x.INDEX, f"{t5x.ORBAX_ITEM}/{orbax.DATABASE}", orbax.DATABASE]
+    if folder.local is not None:
+        marks += [huggingface.CONFIG, WEIGHTS]
     if any(folder.has(mark) for mark in marks):
         return folder
     steps = {
@@ -157,15 +163,6 @@ def _latest(folder: Folder) -> Folder:
         if any(child.has(mark) for mark in marks):
             return child
     return folder
-
-
-def _either(folder: Folder) -> dict[str, StoredArray]:
-    try:
-        return t5x.open_orbax(folder)
-    except CheckpointError as error:
-        if "holds no 'target'" not in str(error):
-            raise
-    return orbax.open_training(folder)
 
 
 def _resized(arrays: Mapping[str, StoredArray], rows: int) -> dict[str, Any]:

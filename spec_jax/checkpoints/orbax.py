@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
 from spec_jax.checkpoints.storage import (
@@ -41,12 +42,12 @@ def save(
     Raises:
       CheckpointError: if the folder exists, or a key holds `.` or `/`.
     """
-    folder = _local(path)
+    folder = _path(path)
     if folder.exists():
         raise CheckpointError(f"{folder} exists; a checkpoint is never overwritten")
     for name in flatten(params):
-        if "." in name or name.count("/") != len(_keys(params, name)) - 1:
-            raise CheckpointError(f"{name!r}: a parameter's key holds '.' or '/'")
+        if "." in name:
+            raise CheckpointError(f"{name!r}: a parameter's key must not hold '.'")
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(folder, dict(params), custom_metadata=dict(metadata or {}))
 
@@ -69,7 +70,7 @@ def restore(path: str | os.PathLike, like: Mapping[str, Any] | None = None) -> d
     arrays = open_own(Folder.at(path))
     if like is None:
         return unflatten(read_arrays(arrays))
-    folder = _local(path)
+    folder = _path(path)
     check_fits(arrays, flatten(like), str(folder))
     with ocp.StandardCheckpointer() as checkpointer:
         try:
@@ -105,10 +106,15 @@ def open_own(folder: Folder) -> dict[str, StoredArray]:
 
 
 def open_training(folder: Folder) -> dict[str, StoredArray]:
-    """Find the parameters (`params`) in one step of `TrainingCheckpoints`."""
+    """Find the parameters in one step of `TrainingCheckpoints`.
+
+    Args:
+      folder: of the step.
+
+    Returns:
+      Arrays below `params` of the state, none of them read; empty if there are none.
+    """
     arrays = open_ocdbt(folder, STATE, "params.")
-    if not arrays:
-        raise CheckpointError(f"{folder.path}/{STATE} holds no 'params'")
     return {name.replace(".", "/"): array for name, array in arrays.items()}
 
 
@@ -131,7 +137,7 @@ class TrainingCheckpoints:
         """
         if keep < 1:
             raise ValueError(f"keep must be at least 1, got {keep}")
-        self.directory = _local(directory)
+        self.directory = _path(directory)
         self._checkpoints = ocp.CheckpointManager(
             self.directory,
             options=ocp.CheckpointManagerOptions(
@@ -215,20 +221,11 @@ class TrainingCheckpoints:
         self.close()
 
 
-def _local(path: str | os.PathLike) -> Any:
-    """A path that Orbax takes: absolute if local, a URL as it is."""
+def _path(path: str | os.PathLike) -> Any:
+    """A path as Orbax takes it: absolute, or a URL."""
     if "://" in os.fspath(path):
-        return ocp.path.Path(path) if hasattr(ocp.path, "Path") else path
+        return epath.Path(path)
     return pathlib.Path(path).expanduser().resolve()
-
-
-def _keys(tree: Mapping[str, Any], name: str) -> list[str]:
-    keys, node, rest = [], tree, name
-    while isinstance(node, Mapping):
-        key = next(k for k in node if rest == k or rest.startswith(f"{k}/"))
-        keys.append(key)
-        node, rest = node[key], rest[len(key) + 1 :]
-    return keys
 
 
 def _placed(leaf: Any) -> Any:

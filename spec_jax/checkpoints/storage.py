@@ -84,9 +84,9 @@ def inline_array(where: str, value: np.ndarray) -> StoredArray:
     )
 
 
-def numeric_dtype(name: str, where: str) -> np.dtype:
+def numeric_dtype(name: Any, where: str) -> np.dtype:
     """The dtype called `name`, if it is one of plain numbers."""
-    if name not in DTYPES:
+    if not isinstance(name, str) or name not in DTYPES:
         raise CheckpointError(
             f"{where}: dtype {name!r}; a checkpoint may hold {', '.join(DTYPES)}"
         )
@@ -135,13 +135,14 @@ class Folder:
         """The folder a user named: a path, relative or not, or a URL."""
         text = os.fspath(path)
         if "://" in text:
-            url = text if text.endswith("/") else f"{text}/"
             try:
-                spec = ts.KvStore.Spec(url).to_json()
+                spec = ts.KvStore.Spec(text).to_json()
             except ValueError as error:
                 raise CheckpointError(f"{path}: {_short(error)}") from error
             if spec["driver"] != "file":
-                return cls(url.removesuffix("/"), None, spec)
+                below = spec.get("path", "")
+                slash = "/" if below and not below.endswith("/") else ""
+                return cls(text.rstrip("/"), None, {**spec, "path": below + slash})
             text = spec["path"]
         local = pathlib.Path(text).expanduser().resolve()
         return cls(str(local), local, {"driver": "file", "path": f"{local}/"})

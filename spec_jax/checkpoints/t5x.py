@@ -72,14 +72,13 @@ def open_orbax(folder: Folder) -> dict[str, StoredArray]:
       folder: `checkpoint_N`.
 
     Returns:
-      Parameters by t5x's name, without `target/`; none of them read.
+      Parameters by t5x's name, without `target/`; none of them read. Empty if the
+      database holds no `target`.
 
     Raises:
-      CheckpointError: if the database cannot be opened or holds no `target`.
+      CheckpointError: if the database cannot be opened.
     """
     arrays = open_ocdbt(folder, ORBAX_ITEM, "target.")
-    if not arrays:
-        raise CheckpointError(f"{folder.path}/{ORBAX_ITEM} holds no 'target'")
     return {name.replace(".", "/"): array for name, array in arrays.items()}
 
 
@@ -114,15 +113,19 @@ def _leaves(node: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
 
 
 def _joined(value: Any, name: str) -> Any:
-    """An array that flax cut because msgpack takes no more than 2 GiB a piece."""
+    """An array that flax cut up because msgpack's limit on one piece is 4 GiB."""
     if not isinstance(value, Mapping) or "__msgpack_chunked_array__" not in value:
         return value
-    pieces = [
-        _decode(value["chunks"][str(i)], name) for i in range(len(value["chunks"]))
-    ]
-    shape = [value["shape"][str(i)] for i in range(len(value["shape"]))]
-    joined = np.concatenate(pieces)
-    packed = msgpack.packb((shape, joined.dtype.name, joined.tobytes()))
+    try:
+        shape, chunks = (
+            [value[part][str(i)] for i in range(len(value[part]))]
+            for part in ("shape", "chunks")
+        )
+        pieces = [_decode(chunk, name) for chunk in chunks]
+        whole = np.concatenate(pieces)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CheckpointError(f"{name}: no pieces of one array: {error!r}") from error
+    packed = msgpack.packb((shape, whole.dtype.name, whole.tobytes()))
     return msgpack.ExtType(1, packed)
 
 

@@ -11,9 +11,15 @@ EMBEDDING = "token_embedder/embedding"
 
 
 def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested dict as one dict, keys joined by `/`."""
+    """A nested dict as one dict, keys joined by `/`.
+
+    Raises:
+      CheckpointError: if a key itself holds `/`.
+    """
     flat = {}
     for key, value in tree.items():
+        if "/" in str(key):
+            raise CheckpointError(f"{key!r}: a parameter's key must not hold '/'")
         if isinstance(value, Mapping):
             flat |= {f"{key}/{below}": leaf for below, leaf in flatten(value).items()}
         else:

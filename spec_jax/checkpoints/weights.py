@@ -32,8 +32,7 @@ def save_weights(
     """
     file = pathlib.Path(file).expanduser()
     flat = {
-        name: np.ascontiguousarray(jax_or_numpy)
-        for name, jax_or_numpy in flatten(params).items()
+        name: np.asarray(array, order="C") for name, array in flatten(params).items()
     }
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
