@@ -1,0 +1,1 @@
+"""The mathematics: distributions, draws, verification, theory. JAX only."""

@@ -1,0 +1,85 @@
+"""Which random number belongs to which row, position and purpose.
+
+Every row has one key that is never consumed: a draw folds into it where it
+stands. So a row's output depends on its own key and prompt, not on neighbours,
+batch size or padding, and no state of a generator is carried.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+DRAFT = 0
+"""Role of the draws that make a proposal, one key for each of its tokens."""
+
+VERIFY = 1
+"""Role of the draws that judge it: the accepted count and the next token."""
+
+
+def row_keys(key: Key[Array, "*rows"], batch: int) -> Key[Array, "b"]:
+    """One key a row.
+
+    Args:
+      key: one key (row i gets fold_in(key, i)) or one key a row.
+      batch: b.
+
+    Returns:
+      The keys of the rows.
+
+    Raises:
+      ValueError: if the shape is neither () nor (b,), or the generator is not
+        threefry: rbg draws other numbers under vmap than alone, and a row
+        would depend on its neighbours.
+    """
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        raise ValueError(
+            f"want a key made by jax.random.key(seed), got an array of {key.dtype}; "
+            "wrap raw key data with jax.random.wrap_key_data"
+        )
+    name = str(jax.random.key_impl(key))
+    if "threefry" not in name:
+        raise ValueError(
+            f"want a threefry key, got {name}: its numbers change under vmap; "
+            "make it with jax.random.key(seed, impl='threefry2x32')"
+        )
+    if key.shape == ():
+        return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(batch))
+    if key.shape != (batch,):
+        raise ValueError(f"want one key or {batch} keys, got shape {key.shape}")
+    return key
+
+
+def position_keys(keys: Key[Array, "b"], position: Int[Array, "b"]) -> Key[Array, "b"]:
+    """The keys of plain draws: fold_in(row key, position of the drawn token)."""
+    return jax.vmap(jax.random.fold_in)(keys, position)
+
+
+def step_keys(
+    keys: Key[Array, "b"], length: Int[Array, "b"], role: int, count: int
+) -> Key[Array, "b k"]:
+    """The keys of a speculative step: row key, then length, index and role.
+
+    Args:
+      keys: the rows' keys.
+      length: the rows' lengths at the start of the step.
+      role: DRAFT or VERIFY.
+      count: k, how many keys a row needs; their indices are 0 .. k - 1.
+
+    Returns:
+      The keys.
+    """
+
+    def one(key, length, index):
+        key = jax.random.fold_in(jax.random.fold_in(key, length), index)
+        return jax.random.fold_in(key, role)
+
+    over_index = jax.vmap(one, (None, None, 0))
+    return jax.vmap(over_index, (0, 0, None))(keys, length, jnp.arange(count))
+
+
+def uniforms(keys: Key[Array, "*b"], count: int) -> Float[Array, "*b k"]:
+    """`count` float32 uniforms in [0, 1) for each key; 0 occurs, 1 does not."""
+    flat = jax.vmap(lambda key: jax.random.uniform(key, (count,), jnp.float32))(
+        keys.reshape(-1)
+    )
+    return flat.reshape(*keys.shape, count)

@@ -1,0 +1,1 @@
+"""Algorithms and loops; they know no model and no draft."""

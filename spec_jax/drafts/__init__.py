@@ -1,0 +1,1 @@
+"""Sources of proposals, one file each; they know neither target nor loop."""
