@@ -30,7 +30,7 @@ def test_loading_twice_gives_separate_rows():
 
 
 def test_unknown_task_names_the_known_ones():
-    with pytest.raises(ValueError, match="'translation' and 'summarization'.*'poem'"):
+    with pytest.raises(ValueError, match=r"'translation' and 'summarization'.*'poem'"):
         load_samples("poem")
 
 
