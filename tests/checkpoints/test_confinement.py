@@ -72,7 +72,7 @@ def test_paths_that_lead_out(checkpoint, path, place):
         else index(kvstore=store, path=path)
     )
     (checkpoint / "checkpoint").write_bytes(changed)
-    with pytest.raises(CheckpointError, match="scale in .*checkpoint"):
+    with pytest.raises(CheckpointError, match=r"scale in .*checkpoint"):
         load_params(checkpoint)
 
 
@@ -99,7 +99,7 @@ def test_the_absolute_path_of_the_secret(checkpoint):
 )
 def test_stores_that_t5x_never_writes(checkpoint, store):
     (checkpoint / "checkpoint").write_bytes(index(kvstore=store))
-    with pytest.raises(CheckpointError, match="scale in .*checkpoint"):
+    with pytest.raises(CheckpointError, match=r"scale in .*checkpoint"):
         load_params(checkpoint)
 
 
@@ -115,7 +115,7 @@ def test_stores_that_t5x_never_writes(checkpoint, store):
 )
 def test_specifications_that_t5x_never_writes(checkpoint, change):
     (checkpoint / "checkpoint").write_bytes(index(**change))
-    with pytest.raises(CheckpointError, match="scale in .*checkpoint"):
+    with pytest.raises(CheckpointError, match=r"scale in .*checkpoint"):
         load_params(checkpoint)
 
 
@@ -243,7 +243,7 @@ def test_an_orbax_database_whose_data_lies_outside(tmp_path):
             file.write_bytes(body + crc32c(body).to_bytes(4, "little"))
             changed += 1
     assert changed
-    with pytest.raises(CheckpointError, match="scale .*"):
+    with pytest.raises(CheckpointError, match=r"scale .*"):
         load_params(tmp_path)
 
 
