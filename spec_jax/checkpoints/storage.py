@@ -25,6 +25,8 @@ DTYPES = {
 }
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 CACHE_BYTES = 100_000_000
+# What tensorstore raises: absent or damaged data, no permission, no such operation.
+STORE_ERRORS = (ValueError, OSError, LookupError, RuntimeError)
 
 
 class CheckpointError(ValueError):
@@ -137,7 +139,7 @@ class Folder:
         if "://" in text:
             try:
                 spec = ts.KvStore.Spec(text).to_json()
-            except ValueError as error:
+            except STORE_ERRORS as error:
                 raise CheckpointError(f"{path}: {_short(error)}") from error
             if spec["driver"] != "file":
                 below = spec.get("path", "")
@@ -159,7 +161,7 @@ class Folder:
             return set(os.listdir(self.local)) if self.local.is_dir() else set()
         try:
             keys = ts.KvStore.open(self.spec).result().list().result()
-        except ValueError:
+        except STORE_ERRORS:
             return set()
         return {key.decode(errors="replace").split("/")[0] for key in keys}
 
@@ -178,7 +180,7 @@ class Folder:
             return file.read_bytes() if file.is_file() else None
         try:
             result = ts.KvStore.open(self.spec).result().read(name).result()
-        except ValueError as error:
+        except STORE_ERRORS as error:
             raise CheckpointError(f"{self.path}/{name}: {_short(error)}") from error
         return result.value if result.state == "value" else None
 
@@ -240,7 +242,7 @@ def open_zarr(
     for name, future in opening.items():
         try:
             array = future.result()
-        except ValueError as error:
+        except STORE_ERRORS as error:
             raise CheckpointError(
                 f"{name} of {folder.path} cannot be opened: {_short(error)}"
             ) from error
@@ -273,7 +275,7 @@ def open_ocdbt(
     try:
         store = ts.KvStore.open(database, context=_context()).result()
         keys = [key.decode() for key in store.list().result()]
-    except ValueError as error:
+    except STORE_ERRORS as error:
         raise CheckpointError(f"{where} cannot be opened: {_short(error)}") from error
     arrays = {}
     for driver, suffix in {"zarr": "/.zarray", "zarr3": "/zarr.json"}.items():

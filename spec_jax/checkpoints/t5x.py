@@ -51,7 +51,10 @@ def open_legacy(folder: Folder, index: str = INDEX) -> dict[str, StoredArray]:
     if data is None:
         raise CheckpointError(f"there is no file {where}")
     inline, stores, described = {}, {}, {}
-    for name, leaf in _leaves(_target(_unpack(data, where), where)):
+    leaves = _leaves(_target(_unpack(data, where), where))
+    if not leaves:
+        raise CheckpointError(f"{where}: its 'target' holds no parameters")
+    for name, leaf in leaves:
         if isinstance(leaf, msgpack.ExtType):
             inline[name] = inline_array(where, _decode(leaf, f"{name} in {where}"))
         elif isinstance(leaf, Mapping):

@@ -274,6 +274,12 @@ def test_an_index_without_parameters(tmp_path, index):
         load_params(tmp_path)
 
 
+def test_a_target_without_parameters(tmp_path):
+    (tmp_path / "checkpoint").write_bytes(msgpack.packb({"target": {"a": {}}}))
+    with pytest.raises(CheckpointError, match="holds no parameters"):
+        load_params(tmp_path)
+
+
 def test_nothing_is_read_before_it_is_checked(legacy):
     """All chunks are cut, so reading any would fail first with another error."""
     for chunk in legacy.glob("target.*/0*"):
