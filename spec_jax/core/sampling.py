@@ -1,4 +1,4 @@
-"""From logits to probabilities, and from probabilities to a token.
+"""From logits to probabilities.
 
 The transforms agree with t5x's `temperature_sample` (google-research/t5x,
 decoding.py): temperature before the filters, ties kept by top-k and top-p, any
@@ -18,9 +18,6 @@ from spec_jax.base import Sampling
 
 GREEDY_TEMPERATURE = 1e-4
 """Temperatures up to this are argmax, as in t5x."""
-
-BLOCK = 128
-"""Entries of the vocabulary that share one sum in `draw`."""
 
 ROW_VALUES = ("temperature", "top_k", "top_p", "min_p")
 """What `sampling` may hold."""
@@ -244,46 +241,6 @@ def _keep_likeliest(
     zero = jnp.zeros((*logits.shape[:-1], 1), jnp.uint32)
     threshold = jax.lax.fori_loop(0, 32, set_bit, zero)
     return jnp.where(order >= threshold, logits, -jnp.inf)
-
-
-def pick(u: Float[Array, ""], weights: Float[Array, "k"]) -> Int[Array, ""]:
-    """The entry that a uniform falls on; never one of weight zero.
-
-    Args:
-      u: a uniform in [0, 1).
-      weights: not negative, at least one positive; they need not sum to 1.
-
-    Returns:
-      The first positive entry whose cumulative weight exceeds u times the total,
-      or the last positive one where rounding leaves none.
-    """
-    size = weights.shape[0]
-    index = jnp.arange(size, dtype=jnp.int32)
-    cumulative = jnp.cumsum(weights)
-    positive = weights > 0
-    hit = (cumulative > u * cumulative[-1]) & positive
-    last = jnp.where(positive, index, 0).max()
-    return jnp.minimum(jnp.where(hit, index, size).min(), last)
-
-
-def draw(u: Float[Array, "2"], probs: Float[Array, "v"]) -> Int[Array, ""]:
-    """Draws a token with two uniforms: a block of 128 entries, then the entry.
-
-    One float32 uniform over 32k entries would distort the distribution by 3e-4
-    and never reach part of it; in two levels it is below 1e-5.
-
-    Args:
-      u: two uniforms in [0, 1).
-      probs: weights of the tokens; they need not sum to 1.
-
-    Returns:
-      A token of positive probability.
-    """
-    if probs.shape[0] <= BLOCK:
-        return pick(u[1], probs)
-    blocks = jnp.pad(probs, (0, -probs.shape[0] % BLOCK)).reshape(-1, BLOCK)
-    block = pick(u[0], blocks.sum(1))
-    return block * BLOCK + pick(u[1], blocks[block])
 
 
 def token_logprobs(

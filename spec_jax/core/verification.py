@@ -13,8 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from spec_jax.base import Proposal, Rule
-from spec_jax.core.keys import uniforms
-from spec_jax.core.sampling import draw, pick
+from spec_jax.core.draws import draw, pick, uniforms
 
 
 @jax.tree_util.register_dataclass

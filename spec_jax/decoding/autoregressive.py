@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from spec_jax.base import Decoder
-from spec_jax.core.keys import position_keys, uniforms
-from spec_jax.core.sampling import SamplingPolicy, draw, token_logprobs
+from spec_jax.core.draws import draw, position_keys, uniforms
+from spec_jax.core.sampling import SamplingPolicy, token_logprobs
 from spec_jax.core.verification import Verdict
 from spec_jax.decoding.commit import StopSequences, as_stop, commit, newest
 from spec_jax.decoding.start import initial_state
@@ -27,7 +27,7 @@ class Autoregressive:
     """
 
     target: Decoder
-    policy: SamplingPolicy = SamplingPolicy()
+    policy: SamplingPolicy
     eos_id: int | None = 1
     pad_id: int = 0
     stop: StopSequences = ()

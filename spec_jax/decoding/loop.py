@@ -16,7 +16,6 @@ from spec_jax.base import (
     Params,
     Sampling,
     StepInfo,
-    StopReason,
 )
 from spec_jax.decoding.commit import StopSequences
 from spec_jax.decoding.stats import Statistics

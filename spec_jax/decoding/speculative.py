@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from spec_jax.base import Decoder, DraftSource, Rule
-from spec_jax.core.keys import DRAFT, VERIFY, step_keys
+from spec_jax.core.draws import DRAFT, VERIFY, step_keys
 from spec_jax.core.sampling import SamplingPolicy, token_logprobs
 from spec_jax.core.verification import TokenRule, verify, verify_greedy
 from spec_jax.decoding.commit import StopSequences, as_stop, commit, newest
@@ -32,8 +32,8 @@ class Speculative:
 
     target: Decoder
     draft: DraftSource
-    policy: SamplingPolicy = SamplingPolicy()
-    rule: Rule = TokenRule()
+    policy: SamplingPolicy
+    rule: Rule = dataclasses.field(default_factory=TokenRule)
     eos_id: int | None = 1
     pad_id: int = 0
     stop: StopSequences = ()

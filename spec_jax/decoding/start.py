@@ -11,7 +11,7 @@ from spec_jax.base import (
     Sampling,
     StopReason,
 )
-from spec_jax.core.keys import row_keys
+from spec_jax.core.draws import row_keys
 from spec_jax.core.sampling import check_sampling
 from spec_jax.decoding.stats import Statistics
 

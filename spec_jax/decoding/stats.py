@@ -17,18 +17,18 @@ class Statistics:
     ends: drafted tokens past an EOS, a stop sequence or the row's limit are
     neither drafted nor accepted here. A rate without a case is NaN.
 
-    | name | definition |
-    |---|---|
-    | `steps` | target runs after the prompt's |
-    | `emitted` | committed tokens, EOS counted |
-    | `drafted` | drafted tokens that the target judged |
-    | `accepted` | of those, the ones it kept |
-    | `steps_without_drafts` | steps in which nothing was drafted |
-    | `residual_fallbacks` | corrections drawn from p because max(p - q, 0) was 0 |
-    | `accepted_per_drafted` | accepted / drafted |
-    | `tokens_per_target_run` | emitted / steps |
-    | `acceptance_by_position` | [i]: of the steps that drafted more than i tokens, the share that accepted more than i |
-    | `conditional_acceptance_by_position` | [i]: the same share of the steps that also accepted the i tokens before |
+    steps: target runs after the prompt's.
+    emitted: committed tokens, EOS counted.
+    drafted: drafted tokens that the target judged.
+    accepted: of those, the ones it kept.
+    steps_without_drafts: steps in which nothing was drafted.
+    residual_fallbacks: corrections drawn from p because max(p - q, 0) was zero.
+    accepted_per_drafted: accepted / drafted.
+    tokens_per_target_run: emitted / steps.
+    acceptance_by_position: [i]: of the steps that drafted more than i tokens, the
+      share that accepted more than i.
+    conditional_acceptance_by_position: [i]: the same share, of the steps that also
+      accepted the i tokens before.
 
     Attributes:
       histogram: [row, d, a]: steps with d drafted and a accepted tokens.

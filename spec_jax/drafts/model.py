@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from spec_jax.base import Decoder, Proposal
-from spec_jax.core.keys import uniforms
-from spec_jax.core.sampling import SamplingPolicy, draw
+from spec_jax.core.draws import draw, uniforms
+from spec_jax.core.sampling import SamplingPolicy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +26,8 @@ class ModelDraft:
     """
 
     decoder: Decoder
-    policy: SamplingPolicy = SamplingPolicy()
-    gamma: int = 4
+    policy: SamplingPolicy
+    gamma: int
 
     def __post_init__(self):
         if self.gamma < 1:
