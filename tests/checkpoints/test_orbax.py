@@ -159,13 +159,15 @@ class Moments(NamedTuple):
     first: Any
 
 
+class State(NamedTuple):
+    params: Any
+    optimizer: Any
+    step: Any
+
+
 def state(step):
     tree = jax.tree.map(lambda leaf: jnp.asarray(leaf) + step, params())
-    return {
-        "params": tree,
-        "optimizer": (Moments(jnp.int32(step), tree), ()),
-        "step": jnp.int32(step),
-    }
+    return State(tree, (Moments(jnp.int32(step), tree), ()), jnp.int32(step))
 
 
 def test_training_state_comes_back_whole(tmp_path):
@@ -186,14 +188,14 @@ def test_training_state_comes_back_whole(tmp_path):
         with pytest.raises(CheckpointError, match="not newer than 30"):
             checkpoints.save(30, state(30), {})
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["20", "30"]
-    assert_equal(load_params(tmp_path / "run"), state(30)["params"])
-    assert_equal(load_params(tmp_path / "run/20"), state(20)["params"])
+    assert_equal(load_params(tmp_path / "run"), state(30).params)
+    assert_equal(load_params(tmp_path / "run/20"), state(20).params)
 
 
 def test_training_state_of_another_model(tmp_path):
     with TrainingCheckpoints(tmp_path / "run") as checkpoints:
         checkpoints.save(1, state(1), {})
-        other = state(1) | {"params": {"embedding": jnp.zeros((2, 2))}}
+        other = state(1)._replace(params={"embedding": jnp.zeros((2, 2))})
         with pytest.raises(CheckpointError, match=r"step 1 .* cannot be read"):
             checkpoints.restore(1, other)
 
