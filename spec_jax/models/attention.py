@@ -122,14 +122,19 @@ def attend(
     *,
     float32_logits: bool = False,
     dropout: Callable[[Array], Array] = lambda weights: weights,
+    dot_general: DotGeneral = jax.lax.dot_general,
 ) -> Float[Array, "b h t d"]:
-    """Softmax attention with an additive bias; scores are not scaled (T5)."""
+    """Softmax attention with an additive bias; scores are not scaled (T5).
+
+    The softmax is in float32, whatever the scores are.
+    """
     if float32_logits:
         query, key = query.astype(jnp.float32), key.astype(jnp.float32)
-    scores = jnp.einsum("bhtd,bhld->bhtl", query, key)
-    scores = scores + bias.astype(scores.dtype)
+    rows = ((0, 1), (0, 1))
+    scores = dot_general(query, key, (((3,), (3,)), rows))
+    scores = scores.astype(jnp.float32) + bias
     weights = dropout(jax.nn.softmax(scores, axis=-1).astype(value.dtype))
-    return jnp.einsum("bhtl,bhld->bhtd", weights, value)
+    return dot_general(weights, value, (((3,), (2,)), rows))
 
 
 class MultiHeadAttention(nn.Module):
@@ -179,6 +184,7 @@ class MultiHeadAttention(nn.Module):
             bias,
             float32_logits=self.float32_logits,
             dropout=dropout,
+            dot_general=self.dot_general,
         )
         return self.out(mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1))
 

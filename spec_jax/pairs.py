@@ -1,0 +1,227 @@
+"""A target and a draft that share a vocabulary, loaded and ready to decode."""
+
+import dataclasses
+import importlib.resources
+import json
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from spec_jax.base import Rule
+from spec_jax.checkpoints import (
+    CheckpointError,
+    check_float16,
+    load_params,
+    read_config,
+    save_weights,
+)
+from spec_jax.core.sampling import SamplingPolicy
+from spec_jax.core.verification import TokenRule
+from spec_jax.data.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary
+from spec_jax.decoding.autoregressive import Autoregressive
+from spec_jax.decoding.speculative import Speculative
+from spec_jax.drafts.model import ModelDraft
+from spec_jax.models.t5 import T5Config, T5Decoder, Transformer
+
+PACKAGE = "spec_jax://"
+"""Begins the path of a file that comes with the package."""
+CONFIG = "t5_config.json"
+WEIGHTS = "params.safetensors"
+START_ID = PAD_ID
+"""T5's decoder starts from the padding id."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A target and a draft over one vocabulary.
+
+    Attributes:
+      name: how reports call it.
+      target: the model whose distribution the output follows.
+      draft: the small model.
+      params: {"target": ..., "draft": ...}, in `dtype`.
+      vocabulary: of both.
+    """
+
+    name: str
+    target: T5Decoder
+    draft: T5Decoder
+    params: dict[str, Any]
+    vocabulary: SentencePieceVocabulary
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the target's parameters and activations."""
+        return self.target.config.dtype
+
+    def policy(self, temperature: float = 0.0, **fields) -> SamplingPolicy:
+        """A policy that never emits an id the vocabulary does not have."""
+        return SamplingPolicy(
+            temperature=temperature, vocab_limit=self.vocabulary.vocab_size, **fields
+        )
+
+    def model_draft(self, gamma: int, policy: SamplingPolicy) -> ModelDraft:
+        """The small model as a source of proposals."""
+        return ModelDraft(self.draft, policy, gamma)
+
+    def speculative(
+        self, gamma: int, policy: SamplingPolicy, rule: Rule | None = None, **fields
+    ) -> Speculative:
+        """Speculative decoding with the small model as the draft."""
+        return Speculative(
+            self.target,
+            self.model_draft(gamma, policy),
+            policy,
+            rule or TokenRule(),
+            eos_id=EOS_ID,
+            pad_id=PAD_ID,
+            **fields,
+        )
+
+    def autoregressive(self, policy: SamplingPolicy, **fields) -> Autoregressive:
+        """Plain decoding by the target alone."""
+        return Autoregressive(
+            self.target, policy, eos_id=EOS_ID, pad_id=PAD_ID, **fields
+        )
+
+    def astype(self, dtype) -> "Pair":
+        """The same pair with parameters and activations in another dtype.
+
+        Raises:
+          ValueError: for float16 with T5 1.1.
+        """
+        target, draft = (
+            T5Decoder(_with_dtype(model.config, dtype))
+            for model in (self.target, self.draft)
+        )
+        cast = jax.tree.map(lambda x: x.astype(target.config.dtype), self.params)
+        return dataclasses.replace(self, target=target, draft=draft, params=cast)
+
+
+def load_pair(
+    target: str,
+    draft: str,
+    vocabulary: str,
+    *,
+    target_config: T5Config | None = None,
+    draft_config: T5Config | None = None,
+    dtype: Any = "bfloat16",
+    name: str | None = None,
+) -> Pair:
+    """Loads a pair from checkpoints of any kind that `load_params` reads.
+
+    Args:
+      target: path of the target's checkpoint; `spec_jax://` begins a path inside
+        the package.
+      draft: of the draft's.
+      vocabulary: of a SentencePiece model.
+      target_config: its shape; None reads it from the folder, which t5x's
+        checkpoints do not hold.
+      draft_config: the draft's.
+      dtype: of parameters and activations.
+      name: for reports; by default from the paths.
+
+    Returns:
+      The pair, its parameters on the default device.
+
+    Raises:
+      ValueError: if a file is missing or damaged, or the two tables cannot belong
+        to the vocabulary; it is said which of the two models is meant.
+    """
+    pieces = SentencePieceVocabulary(resolve(vocabulary))
+    models, params = {}, {}
+    given = {"target": (target, target_config), "draft": (draft, draft_config)}
+    for role, (path, config) in given.items():
+        folder = resolve(path)
+        config = _with_dtype(config or read_model_config(folder, role), dtype)
+        if config.vocab_size < pieces.vocab_size:
+            raise ValueError(
+                f"the {role} at {folder} has a table of {config.vocab_size} rows, the "
+                f"vocabulary {pieces.path} has {pieces.vocab_size} pieces: they do "
+                "not belong together"
+            )
+        expected = parameter_shapes(config)
+        loaded = load_params(folder, expected, role, config.dtype)
+        models[role] = T5Decoder(config)
+        params[role] = jax.tree.map(jnp.asarray, loaded)
+    return Pair(
+        name or f"{_short(target)}+{_short(draft)}",
+        models["target"],
+        models["draft"],
+        params,
+        pieces,
+    )
+
+
+def shipped_pair(dtype: Any = "bfloat16") -> Pair:
+    """The pair that comes with the package: English to German, and summaries."""
+    return load_pair(
+        PACKAGE + "pretrained/target",
+        PACKAGE + "pretrained/draft",
+        PACKAGE + "pretrained/vocabulary.model",
+        dtype=dtype,
+        name="shipped",
+    )
+
+
+def parameter_shapes(config: T5Config) -> dict[str, Any]:
+    """The parameter tree of a network, as jax.ShapeDtypeStruct."""
+    tokens = jax.ShapeDtypeStruct((1, 2), jnp.int32)
+    network = Transformer(config)
+    variables = jax.eval_shape(network.init, jax.random.key(0), tokens, tokens)
+    return variables["params"]
+
+
+def resolve(path: str) -> str:
+    """Turns `spec_jax://...` into the path of a file in the package."""
+    if not str(path).startswith(PACKAGE):
+        return str(path)
+    root = importlib.resources.files("spec_jax")
+    return str(root.joinpath(*path[len(PACKAGE) :].split("/")))
+
+
+def save_model(
+    folder: str | pathlib.Path, params, config: T5Config, dtype: Any = "bfloat16"
+) -> None:
+    """Writes a folder that `load_pair` reads: the weights and their config."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    fields = dataclasses.asdict(config) | {"dtype": np.dtype(dtype).name}
+    (folder / CONFIG).write_text(json.dumps(fields, indent=2) + "\n")
+    weights = jax.tree.map(lambda x: np.asarray(x.astype(dtype)), params)
+    save_weights(folder / WEIGHTS, weights)
+
+
+def read_model_config(folder: str, role: str = "target") -> T5Config:
+    """The config beside the weights, ours or Hugging Face's.
+
+    Raises:
+      ValueError: if there is none; t5x's checkpoints need one from gin.
+    """
+    ours = pathlib.Path(folder) / CONFIG
+    if ours.is_file():
+        try:
+            return T5Config(**json.loads(ours.read_text()))
+        except (TypeError, json.JSONDecodeError) as error:
+            raise CheckpointError(f"{ours} is no T5 config: {error}") from None
+    if (pathlib.Path(folder) / "config.json").is_file():
+        return T5Config(**read_config(folder))
+    if not pathlib.Path(folder).exists() and "://" not in str(folder):
+        raise CheckpointError(f"no checkpoint of the {role} at {folder}")
+    raise CheckpointError(
+        f"the {role} at {folder} has neither {CONFIG} nor config.json, so its shape "
+        f"is unknown: give {role}_config (in gin: load_pair.{role}_config = "
+        f"@{role}/T5Config())"
+    )
+
+
+def _with_dtype(config: T5Config, dtype) -> T5Config:
+    check_float16(jnp.dtype(dtype), config.mlp_activations)
+    return dataclasses.replace(config, dtype=dtype)
+
+
+def _short(path: str) -> str:
+    return pathlib.PurePosixPath(str(path)).name
