@@ -18,6 +18,7 @@ from spec_jax.data.corpora import (
     manpages,
     splits,
 )
+from spec_jax.data.corpora.alignment import PairCollector
 from spec_jax.data.corpora.debian_packages import LISTS, SOURCES, BuildError, Say
 from spec_jax.data.corpora.rows import (
     Pair,
@@ -81,7 +82,8 @@ def build_debian(
             raise BuildError(f"root must be a folder, got {tree}")
         obtained = {"packages": {}, "notes": [f"documents from {tree}"]}
     pairs, summaries, sources = _extract(tree, work / "rows", obtained, say)
-    report = {**obtained, "sources": sources}
+    empty = [f"no rows from {name}" for name, of in sources.items() if not of["rows"]]
+    report = {**obtained, "notes": obtained["notes"] + empty, "sources": sources}
     report |= _split_and_write(output, pairs, summaries, say)
     write_json(output / "report.json", report)
     return report
@@ -177,7 +179,7 @@ def _interface_pairs(tree: Path) -> Extracted:
     return _facts(catalogues.interface_pairs(folder))
 
 
-def _facts(collector) -> Extracted:
+def _facts(collector: PairCollector) -> Extracted:
     return collector.distinct(), {"dropped": dict(sorted(collector.dropped.items()))}
 
 

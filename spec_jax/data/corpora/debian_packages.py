@@ -152,6 +152,11 @@ def obtain(workdir: Path, root: Path, say: Say) -> dict:
     apt = configure_apt(workdir, root / LISTS)
     say("package indexes: apt-get update")
     apt.run("apt-get", "update")
+    if not any((root / LISTS).glob("*_Packages")):
+        raise BuildError(
+            "apt-get update fetched no package index: "
+            "check the network and the package sources in /etc/apt"
+        )
     known = set(apt.run("apt-cache", "pkgnames").split())
     wanted = (*DOCUMENT_PACKAGES, *MANUAL_PACKAGES)
     notes = [f"no package {name}" for name in wanted if name not in known]

@@ -157,7 +157,7 @@ def test_packages_are_obtained_once(tree, tmp_path, monkeypatch):
     for _ in range(2):
         report = build_debian(tmp_path / "out", progress=False)
         assert report["packages"] == {"manpages": "6.03-2"}
-        assert report["notes"] == ["no package x"]
+        assert report["notes"] == ["no package x", "no rows from loui"]
     assert calls == [tmp_path / "out/work/root"]
 
 

@@ -46,6 +46,17 @@ def test_the_first_error_of_apt_is_the_message(monkeypatch, tmp_path):
         apt.run("apt-get", "update")
 
 
+def test_no_index_is_told_before_anything_is_downloaded(monkeypatch, tmp_path):
+    answer = f"LIST={tmp_path}/none PARTS={tmp_path}/none"
+    for name in ("apt-get", "apt-cache", "dpkg-deb"):
+        program(tmp_path, name, f'echo "{name} $@" >> {tmp_path}/calls')
+    program(tmp_path, "apt-config", f"echo {answer}")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(BuildError, match=r"fetched no package index: check the net"):
+        debian_packages.obtain(tmp_path, tmp_path / "root", lambda line: None)
+    assert "download" not in (tmp_path / "calls").read_text()
+
+
 def test_a_download_appears_when_it_is_complete(monkeypatch, tmp_path):
     program(tmp_path, "apt-get", 'echo "$@" >> ../calls; touch a.deb; test -e ../net')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
