@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import json
 import pathlib
+import zlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -98,13 +99,16 @@ def read_rows(path: str | pathlib.Path) -> list[dict]:
     path = pathlib.Path(path)
     opened = gzip.open if path.suffix == ".gz" else open
     rows = []
+    number = 0
     try:
         with opened(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
+            for line in file:
+                number += 1
                 if line.strip():
                     rows.append(json.loads(line))
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot read {path}: {reason}") from None
     except ValueError as error:
         raise ValueError(f"{path}, line {number}: {error}") from None
     return rows
@@ -132,6 +136,11 @@ def encode_input(
 ) -> list[int]:
     """Prefix, text, end of sequence: what the encoder reads, uncut."""
     return [*vocabulary.encode(task.prefix + text), EOS_ID]
+
+
+def truncate(ids: Sequence[int], length: int) -> list[int]:
+    """At most `length` ids, the last of them end of sequence."""
+    return list(ids) if len(ids) <= length else [*ids[: length - 1], EOS_ID]
 
 
 class ExampleMaker:

@@ -74,7 +74,9 @@ class TrainSettings:
     def __post_init__(self):
         for name in ("steps", "batch_tokens", "checkpoint_period", "eval_period"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+                raise ValueError(
+                    f"{name} must be at least 1, got {getattr(self, name)}"
+                )
         if self.learning_rate <= 0:
             raise ValueError(f"learning_rate must be > 0, got {self.learning_rate}")
         if not 0 <= self.joined <= 1:
@@ -231,9 +233,7 @@ def train(
     if done:
         state, _ = checkpoints.restore(done, state)
         state = TrainState(*state)
-    batches = training_batches(
-        make_epoch, buckets, seed=settings.seed, start_step=done
-    )
+    batches = training_batches(make_epoch, buckets, seed=settings.seed, start_step=done)
     with Progress(settings.steps, start=done) as progress:
         started, tokens, losses = time.perf_counter(), 0.0, []
         for step in range(done + 1, settings.steps + 1):

@@ -117,6 +117,8 @@ class MlpBlock(nn.Module):
 
 
 class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, each after a norm, added to the stream."""
+
     config: T5Config
     dot_general: DotGeneral
 
@@ -133,6 +135,8 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
+    """As in the encoder, with attention to the encoder's output between."""
+
     config: T5Config
     dot_general: DotGeneral
 
@@ -167,6 +171,8 @@ class DecoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
+    """All encoder layers and the final norm."""
+
     config: T5Config
     dot_general: DotGeneral
 
@@ -186,6 +192,8 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
+    """All decoder layers; over whole sequences, or over a cache."""
+
     config: T5Config
     dot_general: DotGeneral
 
