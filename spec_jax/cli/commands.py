@@ -1,0 +1,208 @@
+"""What commands there are, and their flags; nothing heavy is imported for it."""
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from spec_jax.cli.errors import UsageError, did_you_mean
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """A flag of one command.
+
+    Attributes:
+      name: without the dashes.
+      kind: str, int, float or bool.
+      help: one line.
+      macro: the gin macro that the flag is short for; None: the command reads it.
+      default: for a flag without a macro; a macro's stands in the gin file.
+      short: a letter, or None.
+      required: whether the command needs it.
+    """
+
+    name: str
+    kind: type
+    help: str
+    macro: str | None = None
+    default: Any = None
+    short: str | None = None
+    required: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command as the overview and the parser know it.
+
+    Attributes:
+      name: one or two words.
+      summary: one line.
+      example: a command line that works.
+      module: where its `main(invocation)` is, imported only to run it.
+      arguments: how its positional arguments are called; '' for none.
+      flags: its own.
+      base: the gin file that is always read, first; None for a command without.
+      default: the gin file that stands in where none is given.
+    """
+
+    name: str
+    summary: str
+    example: str
+    module: str
+    arguments: str = ""
+    flags: tuple[Flag, ...] = ()
+    base: str | None = None
+    default: str | None = None
+
+    def main(self) -> Callable:
+        """The function that does the work."""
+        return importlib.import_module(self.module).main
+
+
+_TASK = Flag(
+    "task", str, "ende (English to German) or summarize", macro="TASK", short="t"
+)
+_SAMPLING = (
+    Flag("temperature", float, "0 is greedy, 1 the model as it is", "TEMPERATURE"),
+    Flag("gamma", int, "tokens drafted for one run of the target", "GAMMA"),
+    Flag("seed", int, "decides every random draw", "SEED"),
+)
+_THREADS = Flag(
+    "cpu_threads",
+    int,
+    "threads of the CPU backend; by default 1 where one row is decoded at a time, "
+    "since handing over costs more than it brings, else all cores",
+)
+
+COMMANDS = (
+    Command(
+        name="demo",
+        summary="watch speculative decoding, token by token",
+        example="spec-jax demo",
+        module="spec_jax.cli.demo",
+        arguments="[TEXT]...",
+        flags=(_TASK, *_SAMPLING, _THREADS),
+        base="runs/demo.gin",
+    ),
+    Command(
+        name="generate",
+        summary="translate or summarize your texts",
+        example='spec-jax generate --task=ende "Click the button to save the file."',
+        module="spec_jax.cli.generate",
+        arguments="[TEXT]...",
+        flags=(
+            _TASK,
+            Flag(
+                "prefix", str, "goes before every text, in place of a task's", "PREFIX"
+            ),
+            *_SAMPLING,
+            Flag("top_k", int, "draw from the k likeliest tokens; 0 is off", "TOP_K"),
+            Flag("top_p", float, "draw from this much probability; 1 is off", "TOP_P"),
+            Flag("min_p", float, "least share of the largest probability", "MIN_P"),
+            Flag(
+                "num_return_sequences",
+                int,
+                "outputs of each text",
+                "NUM_RETURN_SEQUENCES",
+                short="n",
+            ),
+            Flag("max_new_tokens", int, "longest output", "MAX_NEW_TOKENS"),
+            Flag("batch_size", int, "rows decoded together", "BATCH_SIZE"),
+            Flag("truncate", bool, "cut texts that are too long", "TRUNCATE"),
+            Flag("input_file", str, "texts, one a line", short="i"),
+            Flag(
+                "output_file", str, "JSON lines go here, not to the screen", short="o"
+            ),
+            _THREADS,
+        ),
+        base="runs/generate.gin",
+    ),
+    Command(
+        name="evaluate",
+        summary="measure quality and speed against plain decoding",
+        example="spec-jax evaluate --gin.NUM_EXAMPLES=16",
+        module="spec_jax.cli.evaluate",
+        flags=(_THREADS,),
+        base="runs/evaluate.gin",
+        default="runs/evaluate_shipped.gin",
+    ),
+    Command(
+        name="train",
+        summary="train a target or a draft; a killed run goes on where it was",
+        example=(
+            "spec-jax train --gin_file=runs/train_shipped_target.gin "
+            "--gin.MODEL_DIR=models/target --gin.DATA_DIR=corpora"
+        ),
+        module="spec_jax.cli.train",
+        base="runs/train.gin",
+    ),
+    Command(
+        name="data debian",
+        summary="build the corpora from the documentation in Debian packages",
+        example="spec-jax data debian --output_dir=corpora",
+        module="spec_jax.cli.data_debian",
+        flags=(
+            Flag("output_dir", str, "where the corpora go", required=True, short="o"),
+            Flag("root", str, "a folder with the packages unpacked; default: apt"),
+            Flag("workdir", str, "about 400 MB; default: work in output_dir"),
+        ),
+    ),
+    Command(
+        name="data vocabulary",
+        summary="train a SentencePiece vocabulary on the corpora",
+        example=(
+            "spec-jax data vocabulary --data_dir=corpora --output=vocabulary.model"
+        ),
+        module="spec_jax.cli.data_vocabulary",
+        flags=(
+            Flag("data_dir", str, "where `data debian` wrote", required=True),
+            Flag("output", str, "the .model file to write", required=True, short="o"),
+            Flag("vocab_size", int, "pieces", default=4096),
+        ),
+    ),
+    Command(
+        name="data teacher",
+        summary="write a target's own outputs, to train its draft on",
+        example=(
+            "spec-jax data teacher --data_dir=corpora --target=models/target/export "
+            "--vocabulary=models/target/vocabulary.model --output_dir=outputs"
+        ),
+        module="spec_jax.cli.data_teacher",
+        flags=(
+            Flag("data_dir", str, "where `data debian` wrote", required=True),
+            Flag("target", str, "an exported model", required=True),
+            Flag("vocabulary", str, "its SentencePiece model", required=True),
+            Flag("output_dir", str, "where the outputs go", required=True, short="o"),
+            Flag("temperature", float, "0 is greedy", default=0.0),
+            Flag("seed", int, "decides every random draw", default=0),
+            Flag("batch_size", int, "rows decoded together", default=64),
+        ),
+    ),
+)
+
+
+def find_command(arguments: list[str]) -> tuple[Command, list[str]]:
+    """The command that the first words name, and the words after it.
+
+    Raises:
+      UsageError: if there is none of that name; the nearest one is named.
+    """
+    by_name = {command.name: command for command in COMMANDS}
+    for words in (2, 1):
+        name = " ".join(arguments[:words])
+        if name in by_name:
+            return by_name[name], arguments[words:]
+    first = arguments[0]
+    nested = [name for name in by_name if name.startswith(first + " ")]
+    if nested:
+        second = arguments[1] if len(arguments) > 1 else ""
+        near = did_you_mean(f"{first} {second}", nested) if second else ""
+        raise UsageError(
+            f"{first!r} needs one of {', '.join(n.split()[1] for n in nested)}"
+            f"{near or f', such as: spec-jax {nested[0]} --help'}"
+        )
+    near = did_you_mean(first, {name.split()[0] for name in by_name})
+    raise UsageError(
+        f"no command {first!r}{near or '; `spec-jax --help` lists the commands'}"
+    )

@@ -1,0 +1,50 @@
+"""What gin files can name. Only this file tells gin of the package's parts.
+
+Nothing is decorated: gin is a way to make the plain objects that commands take.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable
+
+import gin
+
+from spec_jax.cli.settings import checked
+
+# The names of gin files, where each is found, and the commands that know it.
+_PAIR = ("demo", "generate", "evaluate")
+_CONFIGURABLES = {
+    "T5Config": ("spec_jax.models.t5", (*_PAIR, "train")),
+    "load_pair": ("spec_jax.pairs", _PAIR),
+    "SamplingPolicy": ("spec_jax.core.sampling", ("demo", "generate")),
+    "EvaluateSettings": ("spec_jax.experiments.evaluate", ("evaluate",)),
+    "TokenRule": ("spec_jax.core.verification", ("evaluate",)),
+    "TrainSettings": ("spec_jax.training.train", ("train",)),
+    "demo": ("spec_jax.cli.demo:DemoSettings", ("demo",)),
+    "generate": ("spec_jax.cli.generate:GenerateSettings", ("generate",)),
+    "evaluate": ("spec_jax.cli.evaluate:EvaluateRun", ("evaluate",)),
+    "train": ("spec_jax.cli.train:TrainRun", ("train",)),
+}
+_registered: dict[str, Callable] = {}
+
+
+def register(command: str) -> None:
+    """Tells gin what the files of a command may name; imports only that."""
+    for name, (place, commands) in _CONFIGURABLES.items():
+        if command in commands and name not in _registered:
+            module, _, attribute = place.partition(":")
+            thing = getattr(importlib.import_module(module), attribute or name)
+            # Under the package's name, so that a file may also say spec_jax.NAME.
+            gin.external_configurable(checked(thing, name), name, module="spec_jax")
+            _registered[name] = thing
+
+
+def registered_names() -> Iterable[str]:
+    """Every name that a file can use now."""
+    return _registered.keys()
+
+
+def registered_parameters(name: str) -> Iterable[str]:
+    """The parameters of one of them; none for an unknown name."""
+    thing = _registered.get(name.rpartition(".")[2])
+    return inspect.signature(thing).parameters if thing else ()

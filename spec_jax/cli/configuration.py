@@ -1,0 +1,246 @@
+"""gin files and bindings, read in t5x's order: bindings win over every file."""
+
+import dataclasses
+import io
+import pathlib
+import re
+import tokenize
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import gin
+
+import spec_jax
+from spec_jax.cli.commands import find_command
+from spec_jax.cli.configurables import (
+    register,
+    registered_names,
+    registered_parameters,
+)
+from spec_jax.cli.errors import UsageError, did_you_mean
+
+REQUIRED = "%gin.REQUIRED"
+_GIN_ERRORS = (ValueError, SyntaxError, TypeError, ImportError, tokenize.TokenError)
+_MACRO = re.compile(r"^([A-Za-z_]\w*)\s*=\s*(.*?)(?:\s+#\s*(.*))?$")
+_INCLUDE = re.compile(r"""^include\s+['"](.+)['"]""")
+_REFERENCE = re.compile(r"%([A-Za-z_]\w*)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Macro:
+    """A macro as a gin file defines it.
+
+    Attributes:
+      name: as in `%NAME`.
+      value: its text.
+      help: the comment behind it.
+      file: where it stands.
+    """
+
+    name: str
+    value: str
+    help: str
+    file: str
+
+
+def shipped_folder() -> pathlib.Path:
+    """gin_configs/: inside the package in a wheel, beside it in a checkout."""
+    package = pathlib.Path(spec_jax.__file__).parent
+    inside = package / "gin_configs"
+    return inside if inside.is_dir() else package.parent / "gin_configs"
+
+
+class GinText(NamedTuple):
+    """Consecutive lines of a gin file.
+
+    Attributes:
+      file: its name.
+      line: how many lines come before.
+      text: the lines.
+    """
+
+    file: str
+    line: int
+    text: str
+
+    def open(self) -> io.StringIO:
+        """What gin reads: it knows its name, and its lines keep their numbers."""
+        file = io.StringIO("\n" * self.line + self.text)
+        file.name = self.file
+        return file
+
+
+class SearchPath:
+    """Where gin files are looked for: here, the given folders, then the shipped ones.
+
+    Args:
+      folders: of `--gin_search_paths`.
+    """
+
+    def __init__(self, folders: Sequence[str] = ()):
+        self.folders = [pathlib.Path(), *map(pathlib.Path, folders), shipped_folder()]
+
+    def find(self, name: str, origin: str = "") -> pathlib.Path:
+        """The first file of that name.
+
+        Raises:
+          UsageError: if there is none; the nearest shipped one is named.
+        """
+        for folder in self.folders:
+            path = folder / pathlib.Path(name).expanduser()
+            if path.is_file():
+                return path
+        shipped = self.folders[-1]
+        known = [str(p.relative_to(shipped)) for p in sorted(shipped.rglob("*.gin"))]
+        looked = ", ".join(str(folder) for folder in self.folders[:-1])
+        raise UsageError(
+            f"no gin file {name}{origin}, looked in {looked} and the shipped "
+            f"gin_configs{did_you_mean(name, known)}"
+        )
+
+    def texts(self, names: Sequence[str]) -> Iterator["GinText"]:
+        """The files' texts in reading order, cut where another file is included."""
+        yield from self._texts(names, ())
+
+    def _texts(self, names: Sequence[str], including: tuple[str, ...]):
+        for name in names:
+            if name in including:
+                raise UsageError(f"{name} includes itself: {' > '.join(including)}")
+            origin = f" (included by {including[-1]})" if including else ""
+            path = self.find(name, origin)
+            try:
+                lines = path.read_text("utf-8").splitlines(keepends=True)
+            except (OSError, UnicodeDecodeError) as error:
+                raise UsageError(f"cannot read {path}: {error}") from None
+            begin = 0
+            for number, line in enumerate(lines):
+                if match := _INCLUDE.match(line):
+                    yield GinText(name, begin, "".join(lines[begin:number]))
+                    yield from self._texts([match[1]], (*including, name))
+                    begin = number + 1
+            yield GinText(name, begin, "".join(lines[begin:]))
+
+    def macros(self, names: Sequence[str]) -> dict[str, Macro]:
+        """Every macro that the files define, the last definition of each."""
+        found: dict[str, Macro] = {}
+        for part in self.texts(names):
+            for match in filter(None, map(_MACRO.match, part.text.splitlines())):
+                earlier = found.get(match[1])
+                comment = match[3] or (earlier.help if earlier else "")
+                found[match[1]] = Macro(match[1], match[2], comment, part.file)
+        return found
+
+
+def configure(
+    command: str,
+    files: Sequence[str],
+    bindings: Sequence[str],
+    search_folders: Sequence[str] = (),
+) -> None:
+    """Reads files, then bindings, into gin; what another run left is forgotten.
+
+    Args:
+      command: for messages.
+      files: gin files; a later one wins.
+      bindings: single bindings; they win over every file.
+      search_folders: where files are looked for before the shipped ones.
+
+    Raises:
+      UsageError: a file is missing or wrong, a name is unknown, or a macro that is
+        needed has no value.
+    """
+    search = SearchPath(search_folders)
+    parts = list(search.texts(files))
+    macros = search.macros(files)
+    text = "\n".join([*(part.text for part in parts), *bindings])
+    bound = _check_bindings(bindings, macros, set(_REFERENCE.findall(text)))
+    # Not gin's own search for files: it logs an error for each place it tries.
+    gin.clear_config(clear_constants=True)
+    register(command)
+    try:
+        for part in parts:
+            gin.parse_config(part.open())
+        for binding in bindings:
+            gin.parse_config(binding)
+        missing = [
+            macro
+            for macro in macros.values()
+            if macro.value == REQUIRED and macro.name not in bound
+        ]
+        if missing:
+            raise UsageError(_missing_message(command, missing))
+        gin.finalize()
+    except UsageError:
+        raise
+    except _GIN_ERRORS as error:
+        raise UsageError(explain(error)) from error
+
+
+def build(name: str):
+    """The object that the configuration gives to a registered name.
+
+    Raises:
+      UsageError: if a value is of the wrong type or out of range.
+    """
+    try:
+        return gin.get_configurable(name)()
+    except (ValueError, TypeError) as error:
+        raise UsageError(explain(error)) from error
+
+
+def operative_config() -> str:
+    """What the run used, as a gin file."""
+    return gin.operative_config_str()
+
+
+def _check_bindings(bindings, macros, referenced) -> set[str]:
+    """The macros that bindings set; each must mean something."""
+    bound = set()
+    for binding in bindings:
+        match = _MACRO.match(binding.strip())
+        if match is None:
+            continue
+        name = match[1]
+        if name not in macros and name not in referenced:
+            near = did_you_mean(name, macros)
+            listed = f"; there are {', '.join(sorted(macros))}"
+            raise UsageError(f"no macro {name}{near or listed}")
+        bound.add(name)
+    return bound
+
+
+def _missing_message(command: str, missing: Sequence[Macro]) -> str:
+    if len(missing) == 1:
+        macro = missing[0]
+        about = f" ({macro.help})" if macro.help else ""
+        return f"{command} needs {macro.name}{about}: give --gin.{macro.name}=..."
+    names = ", ".join(macro.name for macro in missing)
+    example = find_command([command])[0].example
+    return f"{command} needs {names}, for example: {example}"
+
+
+def explain(error: BaseException) -> str:
+    """gin's message in one line, with the place, and the nearest right name."""
+    if isinstance(error, tokenize.TokenError):
+        return f"no gin syntax: {error.args[0]}"
+    if isinstance(error, SyntaxError):
+        place = ""
+        if error.filename and "/" in error.filename:
+            place = f"{error.filename}, line {error.lineno}: "
+        elif error.text:
+            place = f"{error.text.strip()!r}: "
+        return f"{place}no gin syntax: {error.msg}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith("In call to configurable")]
+    message = " ".join(kept)
+    unknown = re.search(
+        r"No configurable matching (?:reference )?'@?([^']+?)(?:\(\))?'", message
+    )
+    if unknown:
+        message += did_you_mean(unknown[1].rpartition("/")[2], registered_names())
+    wrong = re.search(
+        r"Configurable '([^']+)' doesn't have a parameter named '(.+?)'", message
+    )
+    if wrong:
+        message += did_you_mean(wrong[2], registered_parameters(wrong[1]))
+    return message

@@ -1,0 +1,72 @@
+"""`spec-jax data teacher`: a target's own outputs, for its draft to be trained on."""
+
+import pathlib
+
+from rich.progress import Progress
+
+from spec_jax.checkpoints import load_params
+from spec_jax.cli.errors import UsageError
+from spec_jax.cli.terminal import make_console
+from spec_jax.cli.texts import check_writable
+from spec_jax.core.sampling import SamplingPolicy
+from spec_jax.data.examples import TASKS, corpus_path, read_rows
+from spec_jax.data.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary
+from spec_jax.decoding.autoregressive import Autoregressive
+from spec_jax.models.t5 import T5Decoder
+from spec_jax.pairs import parameter_shapes, read_model_config, resolve
+from spec_jax.training.teacher import write_teacher_corpus
+
+
+def main(invocation) -> None:
+    """Runs the command."""
+    flags = invocation.flags
+    if (
+        pathlib.Path(flags.output_dir).resolve()
+        == pathlib.Path(flags.data_dir).resolve()
+    ):
+        raise UsageError("want another --output_dir than --data_dir: files would clash")
+    work = []
+    for task in TASKS.values():
+        source = corpus_path(flags.data_dir, task, "train")
+        if not source.exists():
+            raise UsageError(
+                f"no corpus {source}; `spec-jax data debian "
+                f"--output_dir={flags.data_dir}` makes it"
+            )
+        work.append((task, source, corpus_path(flags.output_dir, task, "train")))
+    check_writable(work[0][2])
+    vocabulary = SentencePieceVocabulary(resolve(flags.vocabulary))
+    algorithm, params = load_target(flags.target, vocabulary, flags.temperature)
+    console = make_console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as bar:
+        for task, source, path in work:
+            if path.exists():
+                console.print(f"{path} is already there")
+                continue
+            shown = bar.add_task(task.name, total=None)
+
+            def progress(done, total, shown=shown):
+                bar.update(shown, completed=done, total=total)
+
+            write_teacher_corpus(
+                algorithm,
+                params,
+                vocabulary,
+                task,
+                read_rows(source),
+                path,
+                batch_size=flags.batch_size,
+                seed=flags.seed,
+                progress=progress,
+            )
+            console.print(f"{path} written")
+
+
+def load_target(folder: str, vocabulary: SentencePieceVocabulary, temperature: float):
+    """Plain decoding by an exported target in bfloat16, and its parameters."""
+    folder = resolve(folder)
+    config = read_model_config(folder)
+    params = load_params(folder, parameter_shapes(config), "target", config.dtype)
+    policy = SamplingPolicy(temperature=temperature, vocab_limit=vocabulary.vocab_size)
+    algorithm = Autoregressive(T5Decoder(config), policy, eos_id=EOS_ID, pad_id=PAD_ID)
+    return algorithm, {"target": params}

@@ -1,0 +1,132 @@
+"""Texts to rows of static shapes, decoded in batches; what demo and generate share."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from spec_jax.base import Algorithm
+from spec_jax.cli.errors import UsageError
+from spec_jax.core.sampling import SamplingPolicy
+from spec_jax.data.batches import pad, round_up
+from spec_jax.data.vocabulary import EOS_ID
+from spec_jax.decoding.loop import Generation, generate, stream
+from spec_jax.pairs import START_ID, Pair
+
+INPUT_LENGTHS = (32, 64, 128, 256, 512, 1024)
+"""Padded lengths of an encoder's input: one compiled program for each."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One output to decode.
+
+    Attributes:
+      example: index of its text.
+      output: index among the text's outputs.
+      tokens: the encoder's input.
+    """
+
+    example: int
+    output: int
+    tokens: tuple[int, ...]
+
+
+def encode_text(
+    text: str, name: str, pair: Pair, limit: int, truncate: bool = False
+) -> tuple[int, ...]:
+    """The encoder's input for a text, prefix included, ending with EOS.
+
+    Args:
+      text: with its prefix.
+      name: how an error calls it.
+      pair: has the vocabulary.
+      limit: most tokens, EOS included.
+      truncate: whether a longer one is cut.
+
+    Raises:
+      UsageError: if it is too long.
+    """
+    tokens = pair.vocabulary.encode(text)
+    if len(tokens) >= limit:
+        if not truncate:
+            raise UsageError(
+                f"{name} has {len(tokens) + 1} tokens with its prefix, the limit is "
+                f"{limit}; --truncate cuts it, --gin.MAX_INPUT_LENGTH raises the limit"
+            )
+        tokens = tokens[: limit - 1]
+    return (*tokens, EOS_ID)
+
+
+def row_key(seed: int, example: int, output: int) -> jax.Array:
+    """The key of a row: by what it is, never by its place in a batch."""
+    key = jax.random.fold_in(jax.random.key(seed), example)
+    return jax.random.fold_in(key, output)
+
+
+def with_vocabulary(policy: SamplingPolicy, pair: Pair) -> SamplingPolicy:
+    """The policy, kept from ids that the vocabulary does not have."""
+    return dataclasses.replace(policy, vocab_limit=pair.vocabulary.vocab_size)
+
+
+def arguments(rows: Sequence[Row], seed: int, size: int, limit: int) -> dict[str, Any]:
+    """What `generate`, `stream` and `trace` want beside algorithm and parameters.
+
+    Args:
+      rows: at most `size`; the batch is filled up with rows that end at once.
+      seed: of the run.
+      size: rows of the batch.
+      limit: most new tokens.
+    """
+    length = round_up(max(len(row.tokens) for row in rows), INPUT_LENGTHS)
+    filled = [*rows, *[Row(0, 0, rows[0].tokens)] * (size - len(rows))]
+    keys = jax.numpy.stack([row_key(seed, row.example, row.output) for row in filled])
+    limits = np.where(np.arange(size) < len(rows), limit, 0).astype(np.int32)
+    return {
+        "inputs": pad([row.tokens for row in filled], length, size),
+        "prompt": np.full((size, 1), START_ID, np.int32),
+        "key": keys,
+        "max_new_tokens": limits,
+        "max_length": limit + 1,
+    }
+
+
+def decode_batch(
+    algorithm: Algorithm, params, rows: Sequence[Row], seed: int, size: int, limit: int
+) -> Generation:
+    """Decodes rows together. See `arguments`."""
+    return generate(algorithm, params, **arguments(rows, seed, size, limit))
+
+
+def stream_text(
+    algorithm: Algorithm, pair: Pair, row: Row, seed: int, limit: int
+) -> Iterator[str]:
+    """The text of one row, piece by piece as the target's runs bring it."""
+    tokens: list[int] = []
+    sent = ""
+    for pieces in stream(algorithm, pair.params, **arguments([row], seed, 1, limit)):
+        tokens += pieces[0].tolist()
+        text = one_line(pair.vocabulary.decode(tokens))
+        # The bytes of a character may be spread over two runs.
+        whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
+        if whole.startswith(sent) and len(whole) > len(sent):
+            yield whole[len(sent) :]
+            sent = whole
+    if text != sent:
+        yield text[len(sent) :]
+
+
+def one_line(text: str) -> str:
+    """Text for a line of output: line breaks and control characters are spaces."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def fastest_dtypes(dtype: str | None, plain_dtype: str | None) -> tuple[str, str]:
+    """The dtypes of speculative and of plain decoding, where they are not given.
+
+    On CPU a product of several rows is fastest in bfloat16, of one row in float32.
+    """
+    on_cpu = jax.default_backend() == "cpu"
+    return dtype or "bfloat16", plain_dtype or ("float32" if on_cpu else "bfloat16")

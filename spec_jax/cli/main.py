@@ -1,0 +1,143 @@
+"""`spec-jax COMMAND [flags]`: finds the command, runs it, reports errors in a line."""
+
+import dataclasses
+import functools
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from spec_jax.cli.commands import Command, find_command
+from spec_jax.cli.errors import UsageError
+from spec_jax.cli.flags import flag_bindings, parse_flags
+from spec_jax.cli.runtime import abandon_stdout, silence
+
+USAGE_STATUS = 2
+INTERRUPTED_STATUS = 130
+CLOSED_PIPE_STATUS = 141
+
+
+@dataclasses.dataclass(frozen=True)
+class Invocation:
+    """A command with what the user gave it.
+
+    Attributes:
+      command: which.
+      flags: its flags' values, by name.
+      arguments: its positional arguments.
+    """
+
+    command: Command
+    flags: flags.FlagValues
+    arguments: tuple[str, ...]
+
+    @property
+    def gin_files(self) -> list[str]:
+        """The files to read, in order."""
+        given = list(self.flags.gin_file or ())
+        default = [self.command.default] if self.command.default else []
+        return [self.command.base, *(given or default)]
+
+    @property
+    def search_folders(self) -> list[str]:
+        """Folders of `--gin_search_paths`."""
+        return [f for f in (self.flags.gin_search_paths or "").split(",") if f]
+
+    @functools.cached_property
+    def settings(self) -> Any:
+        """The command's object as gin files, bindings and flags give it.
+
+        Raises:
+          UsageError: if they do not.
+        """
+        from spec_jax.cli import configuration
+
+        bindings = [
+            *(self.flags.gin_bindings or ()),
+            *flag_bindings(self.command, self.flags),
+        ]
+        configuration.configure(
+            self.command.name, self.gin_files, bindings, self.search_folders
+        )
+        return configuration.build(self.command.name)
+
+    def operative_config(self) -> str:
+        """What the run used, as a gin file."""
+        from spec_jax.cli import configuration
+
+        return configuration.operative_config()
+
+
+def run(argv: Sequence[str] | None = None) -> None:
+    """Entry point; exits with the command's status.
+
+    Args:
+      argv: words after the program's name; by default the process's.
+    """
+    sys.exit(main(sys.argv[1:] if argv is None else argv))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs a command line.
+
+    Args:
+      argv: words after the program's name.
+
+    Returns:
+      0; 2 if the command line, a file or a value is wrong; 130 after Ctrl-C; 141
+      where the reader of the output went away. What is not foreseen is raised.
+    """
+    debug = "--debug" in argv
+    silence()
+    try:
+        dispatch(list(argv))
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED_STATUS
+    except BrokenPipeError:
+        abandon_stdout()
+        return CLOSED_PIPE_STATUS
+    except (ValueError, OSError) as error:
+        if debug:
+            traceback.print_exc()
+        print(f"error: {_one_line(error)}", file=sys.stderr)
+        return USAGE_STATUS
+    return 0
+
+
+def dispatch(argv: list[str]) -> None:
+    """Runs a command, or shows help.
+
+    Raises:
+      UsageError: for a wrong command line.
+    """
+    from spec_jax.cli import help as help_texts
+
+    if not argv or argv[0] in ("--help", "-h", "-help", "help"):
+        if len(argv) > 1 and argv[0] == "help":
+            command, _ = find_command(argv[1:])
+            return help_texts.show_command(command, [command.base], [])
+        return help_texts.show_overview()
+    if argv[0] == "--version":
+        return help_texts.show_version()
+    if argv[0].startswith("-"):
+        raise UsageError(f"want a command first, got {argv[0]}")
+    if argv[0] == "data" and len(argv) == 2 and argv[1] in ("--help", "-h"):
+        return help_texts.show_overview("data ")
+    command, rest = find_command(argv)
+    values, arguments = parse_flags(command, rest)
+    invocation = Invocation(command, values, tuple(arguments))
+    if values.help:
+        files = invocation.gin_files if command.base else []
+        folders = invocation.search_folders if command.base else []
+        return help_texts.show_command(command, files, folders)
+    return command.main()(invocation)
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        named = f"{error.filename}: " if error.filename else ""
+        return f"{named}{error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__

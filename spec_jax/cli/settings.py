@@ -1,0 +1,99 @@
+"""Types of the values that come from gin files and from the shell."""
+
+import collections.abc
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+
+def checked(make: Callable, name: str) -> Callable:
+    """`make`, a dataclass or a function, with its arguments brought to their types.
+
+    Args:
+      make: has annotations; an argument of another type than those of `coerce` is
+        passed on as it is.
+      name: for messages.
+
+    Returns:
+      A function with the same signature. It raises ValueError for a wrong type.
+    """
+    hints = typing.get_type_hints(make.__init__ if inspect.isclass(make) else make)
+    signature = inspect.signature(make)
+
+    @functools.wraps(make, assigned=("__doc__",), updated=())
+    def call(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        for parameter, value in bound.arguments.items():
+            if parameter in hints:
+                wanted = f"{name}.{parameter}"
+                bound.arguments[parameter] = coerce(value, hints[parameter], wanted)
+        return make(*bound.args, **bound.kwargs)
+
+    call.__name__ = call.__qualname__ = name
+    call.__signature__ = signature
+    return call
+
+
+def coerce(value: Any, hint: Any, name: str) -> Any:
+    """A value as its annotation wants it, or an error that says what that is.
+
+    An int serves as a float, one value as a tuple of one, and text with commas as a
+    tuple of texts, so that they can be written in a shell without brackets.
+
+    Raises:
+      ValueError: if the value is of another type.
+
+    Example:
+      >>> coerce(0, tuple[float, ...], "temperatures")
+      (0.0,)
+      >>> coerce("ende,summarize", tuple[str, ...], "tasks")
+      ('ende', 'summarize')
+    """
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        options = typing.get_args(hint)
+        if value is None and type(None) in options:
+            return None
+        options = tuple(o for o in options if o is not type(None))
+        if len(options) > 1:
+            return value
+        hint = options[0]
+    if typing.get_origin(hint) is tuple:
+        element = typing.get_args(hint)[0]
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split(",")]
+        elif not isinstance(value, collections.abc.Iterable):
+            value = [value]
+        return tuple(coerce(one, element, name) for one in value)
+    if hint is float and type(value) is int:
+        return float(value)
+    if hint in (int, float, str, bool) and type(value) is not hint:
+        raise ValueError(f"{name} wants {_ARTICLES[hint]}, got {value!r}")
+    return value
+
+
+_ARTICLES = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "True or False",
+}
+
+
+def require(condition: bool, message: str) -> None:
+    """Raises ValueError with the message unless the condition holds."""
+    if not condition:
+        raise ValueError(message)
+
+
+def positive(settings: Any, *names: str) -> None:
+    """Checks that fields of a dataclass are at least 1, where they are not None.
+
+    Raises:
+      ValueError: naming the first that is not.
+    """
+    for name in names:
+        value = getattr(settings, name)
+        require(value is None or value >= 1, f"want {name} >= 1, got {value}")

@@ -1,0 +1,151 @@
+"""`spec-jax train`: a target, or a draft of it."""
+
+import dataclasses
+import pathlib
+import shutil
+
+from spec_jax.checkpoints import load_params
+from spec_jax.cli.errors import UsageError
+from spec_jax.cli.settings import positive, require
+from spec_jax.cli.terminal import make_console, plural
+from spec_jax.cli.texts import check_writable, write_whole
+from spec_jax.data.examples import (
+    Example,
+    ExampleMaker,
+    TextTask,
+    TokenRow,
+    corpus_path,
+    get_task,
+    read_rows,
+    tokenize,
+)
+from spec_jax.data.vocabulary import SentencePieceVocabulary
+from spec_jax.models.t5 import T5Config
+from spec_jax.pairs import parameter_shapes, resolve, save_model
+from spec_jax.training.train import TrainSettings, train
+
+EXPORT = "export"
+"""The folder in MODEL_DIR that `load_pair` reads."""
+VOCABULARY = "vocabulary.model"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainRun:
+    """What to train, on what, and where it goes.
+
+    Attributes:
+      config: the network's shape; activations are computed in its dtype.
+      settings: how long and how.
+      model_dir: for checkpoints, metrics.jsonl, config.gin, the vocabulary and
+        `export`, the trained model.
+      data_dir: where `spec-jax data debian` wrote.
+      vocabulary: a SentencePiece model.
+      teacher_dir: where `spec-jax data teacher` wrote; its outputs of a target take
+        the place of the training texts, as a draft needs it. None: no teacher.
+      tasks: whose texts are trained on, together.
+      num_validation: examples of each task whose loss is shown while training.
+      initial_checkpoint: where training starts; None: at random.
+    """
+
+    config: T5Config
+    settings: TrainSettings
+    model_dir: str
+    data_dir: str
+    vocabulary: str
+    teacher_dir: str | None = None
+    tasks: tuple[str, ...] = ("ende", "summarize")
+    num_validation: int = 512
+    initial_checkpoint: str | None = None
+
+    def __post_init__(self):
+        positive(self, "num_validation")
+        require(bool(self.tasks), "want at least one of the TASKS, got none")
+        for name in self.tasks:
+            get_task(name)
+
+
+def main(invocation) -> None:
+    """Runs the command."""
+    run: TrainRun = invocation.settings
+    console = make_console(stderr=True)
+    folder = pathlib.Path(run.model_dir)
+    check_writable(folder / "config.gin")
+    vocabulary = find_vocabulary(run)
+    paths = [find_corpus(run, get_task(name)) for name in run.tasks]
+    write_whole(folder / "config.gin", invocation.operative_config())
+    with console.status("reading the corpora"):
+        rows = [row for train_path, _ in paths for row in train_path(vocabulary)]
+        maker = ExampleMaker(vocabulary)
+        validation = {
+            name: examples(maker, read(vocabulary), run.num_validation)
+            for name, (_, read) in zip(run.tasks, paths, strict=True)
+        }
+    initial = None
+    if run.initial_checkpoint is not None:
+        shapes = parameter_shapes(run.config)
+        initial = load_params(
+            resolve(run.initial_checkpoint), shapes, "initial model", "float32"
+        )
+    console.print(f"{plural(len(rows), 'row')} of {' and '.join(run.tasks)}")
+    params = train(
+        run.config,
+        run.settings,
+        lambda rng: maker.epoch(rows, rng, run.settings.joined),
+        validation,
+        folder,
+        initial,
+    )
+    save_model(folder / EXPORT, params, run.config)
+    copy = folder / VOCABULARY
+    if not (copy.exists() and copy.samefile(vocabulary.path)):
+        shutil.copyfile(vocabulary.path, copy)
+    console.print(f"the trained model is in {folder / EXPORT}")
+
+
+def find_vocabulary(run: TrainRun) -> SentencePieceVocabulary:
+    """The vocabulary.
+
+    Raises:
+      UsageError: if it is missing, or too large for the network.
+    """
+    path = resolve(run.vocabulary)
+    if not pathlib.Path(path).exists():
+        raise UsageError(
+            f"no vocabulary at {path}; `spec-jax data vocabulary "
+            f"--data_dir={run.data_dir} --output={path}` makes one"
+        )
+    vocabulary = SentencePieceVocabulary(path)
+    if vocabulary.vocab_size > run.config.vocab_size:
+        raise UsageError(
+            f"the vocabulary {path} has {vocabulary.vocab_size} pieces, the model's "
+            f"table only {run.config.vocab_size} rows: raise T5Config.vocab_size"
+        )
+    return vocabulary
+
+
+def find_corpus(run: TrainRun, task: TextTask):
+    """Two functions from the vocabulary to token rows, for training and validation.
+
+    Raises:
+      UsageError: if a file is missing.
+    """
+    train_path = corpus_path(run.teacher_dir or run.data_dir, task, "train")
+    validation_path = corpus_path(run.data_dir, task, "validation")
+    for path in (validation_path, train_path):
+        if path.exists():
+            continue
+        if run.teacher_dir and path == train_path:
+            command = f"data teacher --output_dir={run.teacher_dir} ..."
+        else:
+            command = f"data debian --output_dir={run.data_dir}"
+        raise UsageError(f"no corpus {path}; `spec-jax {command}` makes it")
+    return (
+        lambda vocabulary: tokenize(read_rows(train_path), task, vocabulary),
+        lambda vocabulary: tokenize(read_rows(validation_path), task, vocabulary),
+    )
+
+
+def examples(maker: ExampleMaker, rows: list[TokenRow], count: int) -> list[Example]:
+    """The first examples that fit."""
+    made = (maker.example(row) for row in rows)
+    return [example for example in made if example is not None][:count]
