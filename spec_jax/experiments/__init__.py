@@ -1,0 +1,1 @@
+"""Measurements: clocks, records, and the figures of the paper's Table 2."""

@@ -1,0 +1,187 @@
+"""Decoding batches in several ways, timed alternately, and comparing the outputs."""
+
+import dataclasses
+import functools
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from spec_jax.base import Algorithm
+from spec_jax.core.sampling import SamplingPolicy
+from spec_jax.decoding.loop import Generation, generate
+from spec_jax.decoding.stats import Statistics
+from spec_jax.experiments.clock import time_alternately, time_call
+from spec_jax.experiments.inputs import InputBatch
+from spec_jax.experiments.record import Difference
+from spec_jax.pairs import START_ID, Pair
+
+
+@dataclasses.dataclass
+class Decoded:
+    """What one way of decoding gave for every example, and how long it took.
+
+    Attributes:
+      tokens: new tokens by the example's index.
+      stats: of each batch, rows of padding left out.
+      seconds: of each batch, one for each repeat; empty where it was not timed.
+    """
+
+    tokens: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
+    stats: list[Statistics] = dataclasses.field(default_factory=list)
+    seconds: list[tuple[float, ...]] = dataclasses.field(default_factory=list)
+
+    def add(
+        self,
+        batch: InputBatch,
+        generation: Generation,
+        seconds: tuple[float, ...] | None = None,
+    ) -> None:
+        """Keeps a batch's outputs without its padding."""
+        rows = len(batch.members)
+        tokens, lengths = np.asarray(generation.tokens), np.asarray(generation.lengths)
+        for row, member in enumerate(batch.members):
+            self.tokens[member.index] = tokens[row, : lengths[row]]
+        kept = jax.tree.map(lambda x: np.asarray(x)[:rows], generation.stats)
+        self.stats.append(kept)
+        if seconds is not None:
+            self.seconds.append(seconds)
+
+    @property
+    def total(self) -> Statistics:
+        """The statistics of all rows."""
+        return jax.tree.map(lambda *x: np.concatenate(x), *self.stats)
+
+    @property
+    def num_tokens(self) -> int:
+        """New tokens of all rows, EOS counted."""
+        return sum(len(tokens) for tokens in self.tokens.values())
+
+    @property
+    def tokens_per_second(self) -> float:
+        """New tokens over the sum of the batches' median times."""
+        return self.num_tokens / sum(map(statistics.median, self.seconds))
+
+    @property
+    def unsteadiness(self) -> float:
+        """The time of all batches in the slowest repeat over the fastest."""
+        by_repeat = [sum(repeat) for repeat in zip(*self.seconds, strict=True)]
+        return max(by_repeat) / min(by_repeat)
+
+
+def decode(algorithm: Algorithm, params: Any, batch: InputBatch) -> Generation:
+    """Decodes a batch, the rows of padding not at all."""
+    return generate(
+        algorithm,
+        params,
+        batch.inputs,
+        batch.prompt,
+        batch.keys,
+        max_new_tokens=batch.limits,
+        max_length=batch.prompt.shape[1] + batch.max_new_tokens,
+    )
+
+
+def decode_alternately(
+    ways: Mapping[str, tuple[Algorithm, Any]],
+    batches: Sequence[InputBatch],
+    repeats: int,
+    begin: Callable[[str], None] = lambda text: None,
+) -> tuple[dict[str, Decoded], float]:
+    """Decodes every batch in several ways, timed in turn.
+
+    Args:
+      ways: an algorithm and its parameters by name.
+      batches: of any shapes.
+      repeats: timed calls of each batch.
+      begin: told what begins, once for each batch.
+
+    Returns:
+      What each way gave, and the seconds of the calls that compiled: the first of
+      each way and shape, which decode a batch as well.
+    """
+    decoded = {name: Decoded() for name in ways}
+    compiling, compiled = 0.0, set()
+    for batch in batches:
+        calls = {
+            name: functools.partial(decode, algorithm, params, batch)
+            for name, (algorithm, params) in ways.items()
+        }
+        length = batch.inputs.shape[1]
+        new = length not in compiled
+        begin(
+            f"{'compiling for' if new else 'decoding'} inputs of up to {length} tokens"
+        )
+        if new:
+            compiling += sum(time_call(call)[0] for call in calls.values())
+            compiled.add(length)
+        for name, timing in time_alternately(calls, repeats).items():
+            decoded[name].add(batch, timing.result, timing.seconds)
+    return decoded, compiling
+
+
+def decode_all(
+    algorithm: Algorithm, params: Any, batches: Iterable[InputBatch]
+) -> Decoded:
+    """Decodes every batch once, untimed."""
+    decoded = Decoded()
+    for batch in batches:
+        decoded.add(batch, decode(algorithm, params, batch))
+    return decoded
+
+
+def share_identical(one: Decoded, other: Decoded) -> float:
+    """The share of examples with equal tokens."""
+    equal = [np.array_equal(one.tokens[i], other.tokens[i]) for i in one.tokens]
+    return sum(equal) / len(equal)
+
+
+def find_differences(
+    pair: Pair,
+    policy: SamplingPolicy,
+    batches: Sequence[InputBatch],
+    plain: Decoded,
+    speculative: Decoded,
+) -> tuple[Difference, ...]:
+    """Where rows first differ, and how near the target's choice was there.
+
+    Args:
+      pair: of plain decoding; its target is run on the plain output.
+      policy: its greedy choice is that of the decodings.
+      batches: all batches.
+      plain: greedy outputs.
+      speculative: greedy outputs.
+
+    Returns:
+      One entry for each example whose outputs differ.
+    """
+    found = []
+    for batch in batches:
+        for row, member in enumerate(batch.members):
+            ours, theirs = plain.tokens[member.index], speculative.tokens[member.index]
+            if np.array_equal(ours, theirs):
+                continue
+            shared = min(len(ours), len(theirs))
+            unequal = np.flatnonzero(ours[:shared] != theirs[:shared])
+            position = int(unequal[0]) if len(unequal) else shared
+            before = jnp.asarray(np.concatenate([[START_ID], ours[:position]]))[None]
+            gap = _top_gap(pair, policy, batch.inputs[row : row + 1], before)
+            tokens = (
+                int(tokens[position]) if position < len(tokens) else None
+                for tokens in (ours, theirs)
+            )
+            found.append(Difference(member.index, position, *tokens, gap=gap))
+    return tuple(sorted(found, key=lambda difference: difference.example))
+
+
+def _top_gap(pair, policy, inputs, before) -> float:
+    """Between the two largest logits that the policy may choose from."""
+    model, params = pair.target, pair.params["target"]
+    cache = model.init_cache(params, inputs, 1, before.shape[1])
+    logits, _ = model.extend(params, cache, before, jnp.zeros((1,), jnp.int32))
+    logits = np.asarray(logits[0, -1], np.float32)[: policy.vocab_limit]
+    top = np.sort(logits)[-2:]
+    return float(top[1] - top[0])

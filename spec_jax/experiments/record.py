@@ -1,0 +1,200 @@
+"""One run is one JSON line. docs/measurements.md defines every field."""
+
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+from typing import Any
+
+import jax
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """Where a row of speculative decoding first left plain decoding.
+
+    Attributes:
+      example: the row's index in the task.
+      position: of the first differing token among the new ones, from 0.
+      plain: plain decoding's token; None past its end.
+      speculative: the other one; None past its end.
+      gap: between the two largest logits of the target there, both decodings'
+        tokens up to there being the same; a near tie has a small one.
+    """
+
+    example: int
+    position: int
+    plain: int | None
+    speculative: int | None
+    gap: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
+    """The figures of one (task, temperature); None where a figure has no case.
+
+    `docs/measurements.md` defines them; the names stay the same in all reports.
+    """
+
+    task: str
+    pair: str
+    draft: str
+    rule: str
+    temperature: float
+    gamma: int
+    batch: int
+    policy: dict[str, Any]
+    dtype: str
+    plain_dtype: str
+    device: str
+    cpu_threads: int | None
+    versions: dict[str, str]
+    seed: int
+    num_examples: int
+    inputs_cut: int
+    alpha: float
+    alpha_stderr: float | None
+    alpha_tokens: int
+    c: float
+    verify_cost: float
+    tokens_per_run: float
+    accepted_per_drafted: float | None
+    acceptance_by_position: tuple[float | None, ...]
+    tokens_plain: int
+    tokens_speculative: int
+    tokens_per_second_plain: float
+    tokens_per_second_speculative: float
+    speedup: float
+    speedup_formula: float
+    speedup_of_formula: float
+    identical: float | None
+    identical_across_dtypes: float | None
+    differences: tuple[Difference, ...]
+    metrics: dict[str, dict[str, float | str]]
+    compile_seconds: float
+    repeats: int
+    date: str
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """One line, without its end.
+
+        Raises:
+          ValueError: for NaN or infinity, which JSON does not have.
+        """
+        fields = dataclasses.asdict(self)
+        return json.dumps(fields, allow_nan=False, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> "Record":
+        """The record that `to_json` wrote; unknown fields are passed over.
+
+        Raises:
+          ValueError: if the line is no JSON object, or lacks a field.
+        """
+        fields = json.loads(line)
+        if not isinstance(fields, dict):
+            raise ValueError(f"want a JSON object, got {line[:80]!r}")
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        missing = [
+            name
+            for name, field in known.items()
+            if name not in fields and field.default is dataclasses.MISSING
+        ]
+        if missing:
+            raise ValueError(f"a record lacks the fields {missing}")
+        fields = {name: value for name, value in fields.items() if name in known}
+        fields["acceptance_by_position"] = tuple(fields["acceptance_by_position"])
+        fields["differences"] = tuple(Difference(**d) for d in fields["differences"])
+        fields["warnings"] = tuple(fields.get("warnings", ()))
+        return cls(**fields)
+
+
+def append_record(path: str | pathlib.Path, record: Record) -> None:
+    """Adds a line to a file in one write, so that no reader sees half of it.
+
+    Folders are made as needed.
+
+    Raises:
+      OSError: if the line could not be written whole.
+    """
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    line = (record.to_json() + "\n").encode("utf-8")
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        written = os.write(file, line)
+    finally:
+        os.close(file)
+    if written != len(line):
+        raise OSError(f"wrote {written} of {len(line)} bytes to {path}: disk full?")
+
+
+def read_records(path: str | pathlib.Path) -> list[Record]:
+    """All records of a file, oldest first.
+
+    Raises:
+      ValueError: if the file cannot be read or a line is no record; it is named.
+    """
+    try:
+        lines = pathlib.Path(path).read_text("utf-8").split("\n")
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    records = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            records.append(Record.from_json(line))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
+    return records
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the packages that figures depend on."""
+    found = {"python": platform.python_version()}
+    for package in ("jax", "jaxlib", "flax", "spec_jax"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"  # a source tree on the path
+    return found
+
+
+def describe_device() -> str:
+    """Platform and kind of the default device; on CPU the processor's name."""
+    device = jax.devices()[0]
+    kind = device.device_kind
+    if device.platform == "cpu":
+        kind = _processor() or platform.machine()
+    return f"{device.platform}: {kind}"
+
+
+def cpu_threads() -> int | None:
+    """Threads that JAX computes with on CPU; None on another platform."""
+    if jax.devices()[0].platform != "cpu":
+        return None
+    wanted = os.environ.get("PJRT_NPROC", "")
+    if wanted.isdigit() and int(wanted):
+        return int(wanted)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def today() -> str:
+    """The time in UTC, ISO 8601, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _processor() -> str:
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2] for line in lines if line.startswith("model name")]
+    return names[0].strip() if names else ""

@@ -1,0 +1,115 @@
+"""Records as a table like the paper's Table 2."""
+
+from collections.abc import Sequence
+
+from spec_jax.experiments.record import Record
+
+HEADERS = (
+    "task",
+    "draft",
+    "T",
+    "gamma",
+    "alpha",
+    "c",
+    "verify cost",
+    "tokens/run",
+    "tok/s plain",
+    "tok/s spec",
+    "speed",
+    "formula",
+    "identical",
+    "score plain",
+    "score spec",
+)
+
+
+def rows(records: Sequence[Record]) -> list[tuple[str, ...]]:
+    """The cells under `HEADERS`, a row for each record."""
+    return [_row(record) for record in records]
+
+
+def markdown(records: Sequence[Record]) -> str:
+    """A Markdown table, how it was measured, and all that must be said with it.
+
+    Raises:
+      ValueError: if there is no record.
+    """
+    if not records:
+        raise ValueError("want at least one record, got none")
+    lines = [_line(HEADERS), _line(["---"] * len(HEADERS))]
+    lines += [_line(cells) for cells in rows(records)]
+    return "\n".join([*lines, "", *notes(records)]) + "\n"
+
+
+def notes(records: Sequence[Record]) -> list[str]:
+    """Machine and method of the records, differences and warnings, as a list."""
+    found = dict.fromkeys(f"- {method(record)}" for record in records)
+    for record in records:
+        run = f"{record.task}, T = {record.temperature:g}"
+        for at in record.differences:
+            found[
+                f"- {run}: example {at.example} differs at token {at.position} "
+                f"({at.plain} plain, {at.speculative} speculative), where the top two "
+                f"logits are {at.gap:.1e} apart"
+            ] = None
+        for warning in record.warnings:
+            found[f"- Warning, {run}: {warning}"] = None
+    return list(found)
+
+
+def method(record: Record) -> str:
+    """One sentence: on what and how a record was measured."""
+    threads = record.cpu_threads
+    packages = ", ".join(f"{name} {v}" for name, v in record.versions.items())
+    parts = [
+        f"pair {record.pair} on {record.device}"
+        + (f" ({threads} thread{'s' if threads != 1 else ''})" if threads else ""),
+        f"speculative in {record.dtype}, plain in {record.plain_dtype}",
+        f"{record.rule} rule",
+        f"batch {record.batch}",
+        f"{record.num_examples} examples",
+        f"medians of {record.repeats} alternating repeats",
+        packages,
+        record.date[:10],
+    ]
+    return "; ".join(parts) + "."
+
+
+def _row(record: Record) -> tuple[str, ...]:
+    return (
+        record.task,
+        record.draft,
+        f"{record.temperature:g}",
+        str(record.gamma),
+        f"{record.alpha:.3f}"
+        + (f" ± {record.alpha_stderr:.3f}" if record.alpha_stderr is not None else ""),
+        f"{record.c:.3f}",
+        f"{record.verify_cost:.2f}",
+        f"{record.tokens_per_run:.2f}",
+        f"{record.tokens_per_second_plain:.0f}",
+        f"{record.tokens_per_second_speculative:.0f}",
+        f"{record.speedup:.2f}",
+        f"{record.speedup_formula:.2f}",
+        _identical(record),
+        _score(record.metrics["plain"]),
+        _score(record.metrics["speculative"]),
+    )
+
+
+def _identical(record: Record) -> str:
+    """Rows equal to plain decoding, of how many; '-' where draws decide."""
+    if record.identical is None:
+        return "-"
+    return f"{round(record.identical * record.num_examples)}/{record.num_examples}"
+
+
+def _score(scores: dict[str, float | str]) -> str:
+    """'BLEU 31.0', or the three ROUGE figures."""
+    if "bleu" in scores:
+        return f"BLEU {scores['bleu']:.1f}"
+    kinds = ("rouge1", "rouge2", "rougeLsum")
+    return "ROUGE " + "/".join(f"{scores[kind]:.1f}" for kind in kinds)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
