@@ -10,6 +10,7 @@ from rich.text import Text
 
 from spec_jax.cli.commands import COMMANDS, Command
 from spec_jax.cli.flags import GIN_FLAGS
+from spec_jax.cli.terminal import make_console
 
 _NAME = "bold cyan"
 _EXAMPLE = "green"
@@ -21,7 +22,7 @@ def show_overview(beginning: str = "") -> None:
     Args:
       beginning: only commands whose names begin like this.
     """
-    console = _console()
+    console = make_console()
     console.print(
         Text.assemble(("spec-jax", "bold"), "  speculative decoding in JAX"), end="\n\n"
     )
@@ -46,7 +47,7 @@ def show_command(
     command: Command, gin_files: Sequence[str], search_folders: Sequence[str]
 ) -> None:
     """Prints a command's flags, and the macros of its gin files."""
-    console = _console()
+    console = make_console()
     usage = f"spec-jax {command.name} [flags] {command.arguments}".rstrip()
     console.print(Text.assemble((usage, "bold"), f"\n  {command.summary}"), end="\n\n")
     console.print(_command_line(command.example, indent=2), soft_wrap=True)
@@ -89,10 +90,6 @@ def _flag_name(flag) -> str:
 
 def _command_line(line: str, indent: int) -> Text:
     return Text(" " * indent + "$ " + line, _EXAMPLE)
-
-
-def _console() -> Console:
-    return Console(highlight=False, soft_wrap=False)
 
 
 def _version() -> str:

@@ -9,6 +9,14 @@ PLAIN_WIDTH = 100
 """Columns where the output is no terminal."""
 
 
+class _Console(Console):
+    """A console that leaves it to `main` how a closed pipe ends the program."""
+
+    def on_broken_pipe(self) -> None:
+        """Called by rich while it handles the error."""
+        raise BrokenPipeError
+
+
 def make_console(stderr: bool = False) -> Console:
     """A console that shows colour on a terminal only, and not with NO_COLOR."""
     file = sys.stderr if stderr else sys.stdout
@@ -16,7 +24,7 @@ def make_console(stderr: bool = False) -> Console:
     width = None
     if not file.isatty() and "COLUMNS" not in os.environ:
         width = PLAIN_WIDTH
-    return Console(file=file, highlight=False, width=width)
+    return _Console(file=file, highlight=False, width=width)
 
 
 def shows_color(console: Console) -> bool:

@@ -107,24 +107,23 @@ def figure(
     for number, (run, parts) in enumerate(zip(runs, texts, strict=True), 1):
         head = Text.assemble(
             (f"{number:>{digits}}", "dim"),
-            f" {_bar(run)} ",
+            f" +{run.num_tokens} ",
         )
         room = width - head.cell_len
         new = Text()
         for kind, text in parts:
             new.append_text(_styled(kind, text, color))
+        body = new
         if color:
             if so_far.cell_len + new.cell_len > room:
-                so_far = Text()
-            body = so_far + new
-        else:
-            body = new
-        if not so_far.cell_len:
-            body = _without_first_space(body)
-        lines.append(head + body)
+                so_far = Text("…", STYLES["earlier"])
+            body = so_far + new  # a copy
         for kind, text in parts:
             if kind != "rejected":
                 so_far.append(text, STYLES["earlier"])
+        if number == 1:  # a text's first piece has a space before it
+            body, so_far = map(_without_first_space, (body, so_far))
+        lines.append(head + body)
     return lines
 
 
@@ -212,10 +211,6 @@ def _styled(kind: str, text: str, color: bool) -> Text:
         return Text.assemble(space, (bare, STYLES[kind]))
     before, after = _MARKS[kind]
     return Text(f"{space}{before}{bare}{after}")
-
-
-def _bar(run: TargetRun) -> str:
-    return f"+{run.num_tokens}"
 
 
 def _without_first_space(text: Text) -> Text:

@@ -1,0 +1,50 @@
+import pytest
+
+from spec_jax.cli.demo import choose_texts
+
+SHORT = ["--gin.MAX_NEW_TOKENS=6", "--gin.REPEATS=1", "--gin.PLAIN_DTYPE=float32"]
+
+
+@pytest.fixture
+def demo(run, pair_flags):
+    def call(*argv):
+        outcome = run("demo", *pair_flags, *SHORT, *argv)
+        assert outcome.status == 0, outcome
+        return outcome.out
+
+    return call
+
+
+def test_samples_are_held_out_texts_of_every_task():
+    texts = choose_texts(None, [])
+    assert {text.task for text in texts} == {"ende", "summarize"}
+    assert all(text.reference for text in texts)
+    assert {text.task for text in choose_texts("summarize", [])} == {"summarize"}
+    (given,) = choose_texts("summarize", ["mine"])
+    assert (given.task, given.source, given.reference) == ("summarize", "mine", None)
+
+
+def test_it_shows_runs_and_a_table(demo):
+    out = demo("Choose the item.", "Save the file.", "--gamma=2")
+    assert "Choose the item." in out and "accepted" in out
+    assert "1 +1" in out and "{+" in out
+    assert "\x1b" not in out  # no colours where there is no terminal
+    table = out[out.index("tokens a run") :].split()
+    assert "all" in table and any(word.endswith("x") for word in table)
+
+
+def test_a_seed_shows_the_same_again(demo):
+    def figure(*argv):
+        out = demo("Choose the item.", "--temperature=1", *argv)
+        return out[: out.index("tokens a run")]
+
+    assert figure("--seed=1") == figure("--seed=1")
+    assert figure("--seed=1") != figure("--seed=2")
+
+
+def test_an_empty_text_is_an_error(fails, pair_flags):
+    assert "text 1 is empty" in fails("demo", *pair_flags, " ")
+
+
+def test_an_unknown_task_is_an_error(fails):
+    assert "unknown task 'foo'" in fails("demo", "--task=foo")

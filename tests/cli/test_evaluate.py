@@ -1,0 +1,86 @@
+import gzip
+import json
+
+import pytest
+
+from spec_jax.cli.evaluate import task_rows
+
+SHORT = [
+    "--gin_file=runs/evaluate.gin",
+    "--gin.PLAIN_DTYPE=float32",
+    "--gin.NUM_EXAMPLES=2",
+    "--gin.REPEATS=1",
+]
+
+
+@pytest.fixture
+def short_outputs(monkeypatch):
+    """Random weights never end a text."""
+    import dataclasses
+
+    from spec_jax.data import examples
+
+    shorter = {
+        name: dataclasses.replace(task, max_target_length=6)
+        for name, task in examples.TASKS.items()
+    }
+    monkeypatch.setattr(examples, "TASKS", shorter)
+
+
+def test_it_writes_records_a_table_and_the_configuration(
+    run, pair_flags, short_outputs, tmp_path
+):
+    folder = tmp_path / "eval"
+    command = ["evaluate", *SHORT, *pair_flags, f"--gin.EVAL_OUTPUT_DIR={folder}"]
+    outcome = run(*command, "--gin.TASKS=ende", "--gin.TEMPERATURES=0,1")
+    assert outcome.status == 0, outcome
+    records = [json.loads(x) for x in (folder / "results.jsonl").open()]
+    assert [(r["task"], r["temperature"]) for r in records] == [
+        ("ende", 0),
+        ("ende", 1),
+    ]
+    assert {"alpha", "c", "speedup", "speedup_formula", "metrics"} <= set(records[0])
+    assert records[0]["num_examples"] == 2 and records[0]["gamma"] == 4
+    assert records[0]["identical"] is not None and records[1]["identical"] is None
+    table = (folder / "table.md").read_text()
+    assert table.startswith("| task |") and table in outcome.out
+    assert "NUM_EXAMPLES = 2" in (folder / "config.gin").read_text()
+
+    # Another run is added to the records.
+    more = run(
+        *command, "--gin.TASKS=summarize", "--gin.TEMPERATURES=0", "--gin.GAMMA=2"
+    )
+    assert more.status == 0, more
+    records = [json.loads(x) for x in (folder / "results.jsonl").open()]
+    assert len(records) == 3 and records[2]["gamma"] == 2
+
+
+class Where:
+    def __init__(self, data_dir, split="test"):
+        self.data_dir, self.split = data_dir, split
+
+
+def test_rows_come_from_the_samples_or_from_the_corpora(tmp_path):
+    from spec_jax.data.examples import get_task
+
+    assert len(task_rows(Where(None), get_task("ende"))) > 100
+    with gzip.open(tmp_path / "ende.validation.jsonl.gz", "wt") as file:
+        file.write('{"en": "a", "de": "b"}\n')
+    rows = task_rows(Where(str(tmp_path), "validation"), get_task("ende"))
+    assert rows == [{"en": "a", "de": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--gin.TASKS=ende,foo"], "unknown task 'foo'"),
+        (["--gin.TASKS=()"], "at least one of the TASKS"),
+        (["--gin.TEMPERATURES=0,-1"], "temperature >= 0, got -1"),
+        (["--gin.NUM_EXAMPLES=0"], "num_examples >= 1"),
+        (["--gin.GAMMA=0"], "gamma >= 1"),
+        (["--gin.DATA_DIR=/missing"], "spec-jax data debian --output_dir=/missing"),
+        (["--gin.EVAL_OUTPUT_DIR=/dev/null/x"], "cannot write /dev/null/x"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_measured(fails, argv, said):
+    assert said in fails("evaluate", *argv)

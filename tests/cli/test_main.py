@@ -1,0 +1,126 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spec_jax.cli import commands, main
+
+ROOT = Path(main.__file__).parents[2]
+
+
+def spec_jax(*argv, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "spec_jax.cli", *argv],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("argv", [(), ("--help",), ("-h",), ("help",)])
+def test_the_overview_shows_every_command_with_an_example(run, argv):
+    outcome = run(*argv)
+    assert outcome.status == 0 and not outcome.err
+    for command in commands.COMMANDS:
+        assert command.name in outcome.out
+        assert f"$ {command.example}\n" in outcome.out
+
+
+def test_a_commands_help_shows_its_flags_and_macros_only(run):
+    out = run("generate", "--help").out
+    for flag in commands.find_command(["generate"])[0].flags:
+        assert f"--{flag.name}" in out
+    assert "NUM_RETURN_SEQUENCES" in out and "[1]" in out
+    assert "TRAIN_STEPS" not in out and "--output_dir" not in out
+    assert "alsologtostderr" not in out  # absl's own flags
+
+
+def test_help_says_which_macros_are_needed(run):
+    out = run("train", "--help").out
+    line = next(
+        line for line in out.splitlines() if "MODEL_DIR" in line and "[" in line
+    )
+    assert "[needed]" in line
+
+
+def test_help_of_a_gin_file_shows_that_files_values(run):
+    out = run("train", "--gin_file=runs/train_shipped_target.gin", "--help").out
+    assert "[4600]" in out
+
+
+@pytest.mark.parametrize("command", commands.COMMANDS, ids=lambda c: c.name)
+def test_examples_are_accepted(command):
+    import shlex
+
+    from spec_jax.cli.flags import parse_flags
+
+    program, *words = shlex.split(command.example)
+    assert program == "spec-jax"
+    found, rest = commands.find_command(words)
+    assert found == command
+    parse_flags(command, rest)
+
+
+def test_an_unknown_command_names_the_nearest(fails):
+    assert "did you mean evaluate?" in fails("evalute")
+    assert "did you mean data vocabulary?" in fails("data", "vocab")
+    assert "`spec-jax --help`" in fails("qqqqqqqq")
+
+
+def test_data_alone_lists_its_parts(fails, run):
+    message = fails("data")
+    assert "debian" in message and "vocabulary" in message
+    assert "data debian" in run("data", "--help").out
+
+
+def test_a_flag_before_the_command_is_an_error(fails):
+    assert "command first" in fails("--gamma=3", "demo")
+
+
+def test_debug_shows_the_traceback(run):
+    outcome = run("evalute", "--debug")
+    assert outcome.status == 2
+    assert "Traceback" in outcome.err and "error: no command" in outcome.err
+
+
+def test_an_interrupt_ends_quietly(run, monkeypatch):
+    def interrupted(invocation):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands.Command, "main", lambda self: interrupted)
+    outcome = run("demo")
+    assert outcome.status == 130
+    assert not outcome.out and not outcome.err
+
+
+def test_what_nobody_foresaw_keeps_its_traceback(run, monkeypatch):
+    def broken(invocation):
+        raise KeyError("a fault of ours")
+
+    monkeypatch.setattr(commands.Command, "main", lambda self: broken)
+    with pytest.raises(KeyError):
+        run("demo")
+
+
+def test_version(run):
+    assert run("--version").out.startswith("spec-jax ")
+
+
+def test_a_closed_pipe_ends_quietly():
+    process = spec_jax("--help")
+    process.stdout.close()  # before anything is printed
+    error = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 141
+    assert not error
+
+
+def test_the_module_is_the_program():
+    process = spec_jax("evalute")
+    out, err = process.communicate()
+    assert process.returncode == 2
+    assert not out
+    assert err == "error: no command 'evalute'; did you mean evaluate?\n"

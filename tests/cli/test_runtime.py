@@ -1,0 +1,32 @@
+import os
+
+import pytest
+
+from spec_jax.cli.runtime import limit_cpu_threads
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    monkeypatch.setenv("PJRT_NPROC", "7")
+    return os.environ
+
+
+def test_one_row_takes_one_thread_unless_told_otherwise(environment):
+    limit_cpu_threads(None, batch=1)
+    assert environment["PJRT_NPROC"] == "7"
+    del environment["PJRT_NPROC"]
+    limit_cpu_threads(None, batch=1)
+    assert environment["PJRT_NPROC"] == "1"
+
+
+def test_more_rows_take_all(environment):
+    del environment["PJRT_NPROC"]
+    limit_cpu_threads(None, batch=2)
+    assert "PJRT_NPROC" not in environment
+
+
+def test_the_flag_wins(environment):
+    limit_cpu_threads(3, batch=1)
+    assert environment["PJRT_NPROC"] == "3"
+    with pytest.raises(ValueError, match="--cpu_threads >= 1"):
+        limit_cpu_threads(0, batch=1)

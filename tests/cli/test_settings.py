@@ -1,0 +1,70 @@
+import dataclasses
+import inspect
+
+import pytest
+
+from spec_jax.cli.settings import checked, coerce, positive
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    count: int
+    rate: float = 0.5
+    names: tuple[str, ...] = ("a",)
+    limit: int | None = None
+
+
+make = checked(Example, "example")
+
+
+def test_a_checked_dataclass_makes_the_same_object_and_shows_the_same_signature():
+    assert make(3, limit=4) == Example(3, limit=4)
+    assert type(make(3)) is Example
+    assert inspect.signature(make) == inspect.signature(Example)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "expected"),
+    [
+        (3, int, 3),
+        (3, float, 3.0),
+        (None, int | None, None),
+        (3, int | None, 3),
+        ("a, b", tuple[str, ...], ("a", "b")),
+        ([1, 2.5], tuple[float, ...], (1.0, 2.5)),
+        (1, tuple[float, ...], (1.0,)),
+        (print, "anything", print),
+    ],
+)
+def test_values_come_to_their_types(value, hint, expected):
+    result = coerce(value, hint, "x")
+    assert result == expected and type(result) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("3", int),
+        (3.0, int),
+        (True, int),
+        (True, float),
+        (1, bool),
+        (None, int),
+        ("x", int | None),
+        ((1, "x"), tuple[float, ...]),
+    ],
+)
+def test_other_values_are_an_error_with_the_name(value, hint):
+    with pytest.raises(ValueError, match="the_name wants"):
+        coerce(value, hint, "the_name")
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(ValueError, match=r"example\.rate wants a number, got 'x'"):
+        make(3, rate="x")
+
+
+def test_positive_passes_over_none_and_names_the_first_fault():
+    positive(Example(1), "count", "limit")
+    with pytest.raises(ValueError, match="want limit >= 1, got 0"):
+        positive(Example(1, limit=0), "count", "limit")

@@ -1,0 +1,58 @@
+import os
+
+import pytest
+
+from spec_jax.cli.errors import UsageError
+from spec_jax.cli.texts import check_writable, read_texts, write_whole
+
+
+def test_lines_keep_their_order_and_blank_ones(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_bytes("\ufeffone\r\n\nzwölf\nlast".encode())
+    assert list(read_texts([], str(path))) == ["one", "", "zwölf", "last"]
+
+
+def test_arguments_come_as_they_are():
+    assert list(read_texts(["a\nb", "c"], None)) == ["a\nb", "c"]
+
+
+def test_wrong_bytes_are_named(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_bytes(b"fine\nnot \xff fine\n")
+    with pytest.raises(UsageError, match="line 2 is not UTF-8: byte 0xff at column 5"):
+        list(read_texts([], str(path)))
+    with pytest.raises(UsageError, match="text 2 is not UTF-8"):
+        list(read_texts(["fine", os.fsdecode(b"\xff")], None))
+
+
+def test_two_sources_or_a_missing_file_are_an_error(tmp_path):
+    with pytest.raises(UsageError, match="not both"):
+        list(read_texts(["x"], "file"))
+    with pytest.raises(UsageError, match=r"cannot read .*No such file"):
+        list(read_texts([], str(tmp_path / "missing")))
+
+
+def test_a_file_is_whole_or_not_there(tmp_path):
+    path = tmp_path / "new" / "out.txt"
+
+    def fails_halfway():
+        yield "first\n"
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_whole(path, fails_halfway())
+    assert not list(path.parent.iterdir())
+    write_whole(path, ["first\n", "second\n"])
+    assert path.read_text() == "first\nsecond\n"
+    with pytest.raises(RuntimeError):
+        write_whole(path, fails_halfway())
+    assert path.read_text() == "first\nsecond\n"
+    assert [p.name for p in path.parent.iterdir()] == ["out.txt"]
+
+
+def test_where_nothing_can_be_written_is_known_early(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write"):
+        check_writable(tmp_path / "file" / "out.txt")
+    with pytest.raises(UsageError, match="it is a folder"):
+        check_writable(tmp_path)

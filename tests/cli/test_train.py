@@ -1,0 +1,171 @@
+import gzip
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from spec_jax.data.samples import load_samples
+from spec_jax.pairs import load_pair
+
+TINY = [
+    "--gin_file=models/shipped_target.gin",
+    *(
+        f"--gin.target/T5Config.{name}={value}"
+        for name, value in {
+            "vocab_size": 640,
+            "emb_dim": 16,
+            "num_heads": 2,
+            "head_dim": 8,
+            "mlp_dim": 16,
+            "num_encoder_layers": 1,
+            "num_decoder_layers": 1,
+            "dtype": "float32",
+        }.items()
+    ),
+    "--gin.TASKS=summarize",
+    "--gin.BATCH_TOKENS=64",
+    "--gin.CHECKPOINT_PERIOD=2",
+    "--gin.EVAL_PERIOD=2",
+    "--gin.train.num_validation=2",
+]
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpora")
+    rows = load_samples("summarization")
+    pairs = load_samples("translation")
+    for corpus, parts in (
+        ("summ", {"train": rows[:8], "validation": rows[8:]}),
+        ("ende", {"train": pairs[:150], "validation": pairs[-4:]}),
+    ):
+        for split, part in parts.items():
+            with gzip.open(folder / f"{corpus}.{split}.jsonl.gz", "wt") as file:
+                file.writelines(json.dumps(row) + "\n" for row in part)
+    return folder
+
+
+def test_a_training_goes_on_and_its_export_is_loaded(
+    run, corpora, vocabulary_path, tmp_path
+):
+    folder = tmp_path / "model"
+    command = [
+        "train",
+        *TINY,
+        f"--gin.MODEL_DIR={folder}",
+        f"--gin.DATA_DIR={corpora}",
+        f"--gin.VOCABULARY={vocabulary_path}",
+    ]
+    first = run(*command, "--gin.TRAIN_STEPS=2")
+    assert first.status == 0, first
+    assert "TRAIN_STEPS = 2" in (folder / "config.gin").read_text()
+    second = run(*command, "--gin.TRAIN_STEPS=3")
+    assert second.status == 0, second
+    steps = [json.loads(x)["step"] for x in (folder / "metrics.jsonl").open()]
+    assert steps == [2, 3]
+    assert (folder / "vocabulary.model").read_bytes() == vocabulary_path.read_bytes()
+    export = str(folder / "export")
+    pair = load_pair(export, export, str(folder / "vocabulary.model"))
+    assert pair.target.config.emb_dim == 16
+    leaves = [np.asarray(x, np.float32) for x in jax.tree.leaves(pair.params["target"])]
+    assert all(np.isfinite(x).all() for x in leaves)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([], "train needs MODEL, MODEL_DIR, DATA_DIR, VOCABULARY, for example"),
+        ([*TINY, "--gin.DATA_DIR=d"], "train needs MODEL_DIR, VOCABULARY"),
+        (
+            [
+                *TINY,
+                "--gin.MODEL_DIR=m",
+                "--gin.DATA_DIR=d",
+                "--gin.VOCABULARY=v.model",
+            ],
+            "`spec-jax data vocabulary --data_dir=d --output=v.model` makes one",
+        ),
+    ],
+)
+def test_what_is_missing_is_named_with_the_command_that_makes_it(
+    fails, argv, said, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert said in fails("train", *argv)
+
+
+def test_a_missing_corpus_or_teacher_names_its_command(
+    fails, corpora, vocabulary_path, tmp_path
+):
+    given = [
+        *TINY,
+        f"--gin.MODEL_DIR={tmp_path}",
+        f"--gin.VOCABULARY={vocabulary_path}",
+    ]
+    message = fails("train", *given, "--gin.DATA_DIR=/missing")
+    assert "`spec-jax data debian --output_dir=/missing` makes it" in message
+    teacher = ["--gin.TEACHER_DIR=/missing", f"--gin.DATA_DIR={corpora}"]
+    assert "`spec-jax data teacher" in fails("train", *given, *teacher)
+
+
+def test_a_vocabulary_larger_than_the_table_is_an_error(
+    fails, corpora, vocabulary_path, tmp_path
+):
+    message = fails(
+        "train",
+        *TINY,
+        f"--gin.MODEL_DIR={tmp_path}",
+        f"--gin.VOCABULARY={vocabulary_path}",
+        f"--gin.DATA_DIR={corpora}",
+        "--gin.target/T5Config.vocab_size=500",
+    )
+    assert "600 pieces" in message and "500 rows" in message
+
+
+def test_a_vocabulary_is_trained_on_the_training_texts(run, corpora, tmp_path):
+    path = tmp_path / "new" / "vocabulary.model"
+    command = ["data", "vocabulary", f"--data_dir={corpora}", f"--output={path}"]
+    outcome = run(*command, "--vocab_size=520")
+    assert outcome.status == 0, outcome
+    assert "520 pieces from 316 texts" in outcome.out
+    assert [p.name for p in path.parent.iterdir()] == ["vocabulary.model"]
+
+
+def test_too_few_texts_for_a_vocabulary_is_an_error(fails, corpora, tmp_path):
+    command = ["data", "vocabulary", f"--data_dir={corpora}", f"--output={tmp_path}/v"]
+    assert "--vocab_size >= 512" in fails(*command, "--vocab_size=100")
+    assert "SentencePiece cannot train" in fails(*command, "--vocab_size=60000")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_teacher_writes_a_corpus_that_training_reads(
+    run, fails, corpora, pair_flags, vocabulary_path, tmp_path, monkeypatch
+):
+    target = pair_flags[1].partition("=")[2]
+    command = [
+        "data",
+        "teacher",
+        f"--data_dir={corpora}",
+        f"--target={target}",
+        f"--vocabulary={vocabulary_path}",
+    ]
+    assert "another --output_dir" in fails(*command, f"--output_dir={corpora}")
+    calls = []
+    monkeypatch.setattr(
+        "spec_jax.cli.data_teacher.write_teacher_corpus",
+        lambda *args, **kwargs: calls.append((args, kwargs)),
+    )
+    outcome = run(*command, f"--output_dir={tmp_path}", "--seed=3")
+    assert outcome.status == 0, outcome
+    assert [args[5].name for args, _ in calls] == [
+        "ende.train.jsonl.gz",
+        "summ.train.jsonl.gz",
+    ]
+    assert len(calls[1][0][4]) == 8 and calls[0][1]["seed"] == 3
+
+
+def test_building_without_packages_says_why(fails, tmp_path):
+    missing = tmp_path / "missing"
+    message = fails("data", "debian", f"--output_dir={tmp_path}", f"--root={missing}")
+    assert "root must be a folder" in message or "spec_jax[corpora]" in message
