@@ -7,10 +7,13 @@ positions, l buffer length, v vocabulary.
 import dataclasses
 import enum
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
 import jax
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
+
+T = TypeVar("T")
 
 Params = Any
 """A pytree of parameters, handed to the Decoder unread."""
@@ -21,8 +24,36 @@ Cache = Any
 Inputs = Any
 """What the prompt side needs (T5: the encoder's tokens); None where nothing."""
 
-Sampling = Mapping[str, Array]
+Sampling = Mapping[str, Array | np.ndarray]
 """Per-row values: any of temperature, top_k, top_p, min_p, each an array [b]."""
+
+
+@dataclass_transform(frozen_default=True)
+def pytree(cls: type[T]) -> type[T]:
+    """Makes a frozen dataclass whose fields are the children of a pytree.
+
+    Unlike jax.tree_util.register_dataclass it rebuilds instances without their
+    constructor: JAX puts placeholders of no shape into them, and batched or
+    stacked arrays, which a type checker of constructors would refuse.
+    """
+    cls = dataclasses.dataclass(frozen=True)(cls)
+    names = tuple(field.name for field in dataclasses.fields(cls))
+    keys = tuple(jax.tree_util.GetAttrKey(name) for name in names)
+
+    def flatten(self):
+        return tuple(getattr(self, name) for name in names), None
+
+    def flatten_with_keys(self):
+        return tuple(zip(keys, flatten(self)[0])), None
+
+    def unflatten(_, children):
+        self = object.__new__(cls)
+        for name, child in zip(names, children):
+            object.__setattr__(self, name, child)
+        return self
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
 
 
 class StopReason(enum.IntEnum):
@@ -83,8 +114,7 @@ class Decoder(Protocol):
         ...
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Proposal:
     """What a draft suggests next.
 
@@ -173,8 +203,7 @@ class Rule(Protocol):
         ...
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class DecodeState:
     """Everything carried from step to step.
 
@@ -216,8 +245,7 @@ class DecodeState:
         return self.stop_reason != StopReason.RUNNING
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class StepInfo:
     """What one step did, for pictures and tests; no later step needs it.
 

@@ -12,12 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from spec_jax.base import Proposal, Rule
+from spec_jax.base import Proposal, Rule, pytree
 from spec_jax.core.draws import draw, pick, uniforms
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@pytree
 class Verdict:
     """Row i keeps its first `accepted[i]` drafted tokens, then `token[i]`.
 
@@ -151,10 +150,10 @@ def verify(
         token = draw(u[1:], rule.next_law(tokens, q, p, accepted))
         p_at, q_at = _at(p, q, accepted)
         empty = (accepted < count) & ~(p_at > q_at).any()
-        return Verdict(accepted, token, empty)
+        return accepted, token, empty
 
     u = uniforms(keys, 3)
-    return jax.vmap(one_row)(u, tokens, probs, proposal.count, p)
+    return Verdict(*jax.vmap(one_row)(u, tokens, probs, proposal.count, p))
 
 
 def verify_greedy(proposal: Proposal, choice: Int[Array, "b n"]) -> Verdict:

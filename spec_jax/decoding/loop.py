@@ -1,6 +1,5 @@
 """Runs an algorithm to its end, or watches it step by step."""
 
-import dataclasses
 import functools
 from collections.abc import Iterator
 
@@ -16,13 +15,15 @@ from spec_jax.base import (
     Params,
     Sampling,
     StepInfo,
+    pytree,
 )
 from spec_jax.decoding.commit import StopSequences
 from spec_jax.decoding.stats import Statistics
 
+AnyArray = Array | np.ndarray
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+
+@pytree
 class Generation:
     """The new tokens of each row, without the prompt.
 
@@ -48,12 +49,12 @@ def generate(
     algorithm: Algorithm,
     params: Params,
     inputs: Inputs,
-    prompt: Int[Array, "b t"],
+    prompt: Int[AnyArray, "b t"],
     key: Key[Array, "*rows"],
     *,
-    max_new_tokens: int | Int[Array, "b"],
+    max_new_tokens: int | Int[AnyArray, "b"],
     max_length: int | None = None,
-    prompt_length: Int[Array, "b"] | None = None,
+    prompt_length: Int[AnyArray, "b"] | None = None,
     sampling: Sampling | None = None,
 ) -> Generation:
     """Decodes every row to its end in one compiled program.
@@ -89,12 +90,12 @@ def trace(
     algorithm: Algorithm,
     params: Params,
     inputs: Inputs,
-    prompt: Int[Array, "b t"],
+    prompt: Int[AnyArray, "b t"],
     key: Key[Array, "*rows"],
     *,
-    max_new_tokens: int | Int[Array, "b"],
+    max_new_tokens: int | Int[AnyArray, "b"],
     max_length: int | None = None,
-    prompt_length: Int[Array, "b"] | None = None,
+    prompt_length: Int[AnyArray, "b"] | None = None,
     sampling: Sampling | None = None,
     num_steps: int | None = None,
 ) -> tuple[Generation, StepInfo]:
@@ -120,12 +121,12 @@ def stream(
     algorithm: Algorithm,
     params: Params,
     inputs: Inputs,
-    prompt: Int[Array, "b t"],
+    prompt: Int[AnyArray, "b t"],
     key: Key[Array, "*rows"],
     *,
-    max_new_tokens: int | Int[Array, "b"],
+    max_new_tokens: int | Int[AnyArray, "b"],
     max_length: int | None = None,
-    prompt_length: Int[Array, "b"] | None = None,
+    prompt_length: Int[AnyArray, "b"] | None = None,
     sampling: Sampling | None = None,
 ) -> Iterator[tuple[np.ndarray, ...]]:
     """Like `generate`, handing out tokens as they are committed.

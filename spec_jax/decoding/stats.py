@@ -1,15 +1,14 @@
 """What a generation did: sums carried in the state, and the rates from them."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from spec_jax.base import pytree
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+
+@pytree
 class Statistics:
     """Counts for each row, and rates over all rows.
 

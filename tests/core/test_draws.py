@@ -141,5 +141,5 @@ def test_uniforms_are_a_rows_own():
     together = uniforms(keys, 3)
     assert together.shape == (1000, 3)
     np.testing.assert_array_equal(together[17], uniforms(keys[17:18], 3)[0])
-    assert 0 <= float(together.min()) and float(together.max()) < 1
+    assert float(together.min()) >= 0 and float(together.max()) < 1
     assert uniforms(keys.reshape(50, 20), 2).shape == (50, 20, 2)

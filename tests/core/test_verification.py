@@ -12,8 +12,8 @@ from spec_jax.core.verification import residual, verify_greedy
 from spec_jax.testing.enumeration import chain_law, drafted_laws, emitted_law
 from spec_jax.testing.tables import table_law
 
-P = np.array([0.5, 0.3, 0.2], np.float32)
-Q = np.array([0.2, 0.3, 0.5], np.float32)
+P = jnp.array([0.5, 0.3, 0.2])
+Q = jnp.array([0.2, 0.3, 0.5])
 BELOW_ONE = 1 - 2.0**-23
 RULES = [TokenRule()]
 
@@ -76,9 +76,9 @@ def test_point_mass():
     p, q = np.stack([P, P]), one_hot[None]
     before = p.copy(), q.copy()
     tokens = np.array([2])
-    accept = TokenRule().accept_law(tokens, q, p)
+    accept = jax.jit(TokenRule().accept_law)(tokens, q, p)
     np.testing.assert_allclose(accept, [0.8, 0.2], atol=1e-6)
-    following = TokenRule().next_law(tokens, q, p, jnp.int32(0))
+    following = jax.jit(TokenRule().next_law)(tokens, q, p, 0)
     np.testing.assert_allclose(following, [0.625, 0.375, 0], atol=1e-6)
     np.testing.assert_array_equal(p, before[0])
     np.testing.assert_array_equal(q, before[1])
@@ -180,9 +180,9 @@ def test_laws_are_distributions():
     np.testing.assert_allclose(accept, [0, 1, 0, 0], atol=1e-7)
     assert float(accept[2]) == 0 and float(accept[3]) == 0
     for accepted in range(4):
-        following = TokenRule().next_law(tokens, q, p, accepted)
+        following = TokenRule().next_law(tokens, q, p, jnp.int32(accepted))
         assert float(following.sum()) == pytest.approx(1, abs=1e-6)
-    np.testing.assert_array_equal(TokenRule().next_law(tokens, q, p, 3), P)
+    np.testing.assert_array_equal(TokenRule().next_law(tokens, q, p, jnp.int32(3)), P)
 
 
 def test_past_the_count_nothing_is_accepted():
