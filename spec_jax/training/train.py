@@ -43,9 +43,8 @@ class TrainSettings:
       steps: optimizer steps in all, earlier runs included.
       batch_tokens: padded decoder tokens of a batch; rows follow from it. A bucket
         with a longer encoder has fewer rows.
-      learning_rate: peak, after a linear rise over `warmup_steps`; it then falls as
-        a cosine to a fiftieth.
-      weight_decay: of AdamW.
+      learning_rate: peak, relative to an array's root mean square, after a linear
+        rise over `warmup_steps`; it then falls as a cosine to a fiftieth.
       z_loss: weight of log(Z)^2, as in t5x.
       label_smoothing: mass spread over the vocabulary.
       clip_norm: largest global norm of a gradient.
@@ -57,19 +56,18 @@ class TrainSettings:
       log_period: steps between lines of progress.
     """
 
-    steps: int = 4000
-    batch_tokens: int = 3072
-    learning_rate: float = 2e-3
-    warmup_steps: int = 300
-    weight_decay: float = 0.01
+    steps: int = 19000
+    batch_tokens: int = 1024
+    learning_rate: float = 1e-2
+    warmup_steps: int = 600
     z_loss: float = 1e-4
     label_smoothing: float = 0.0
     clip_norm: float = 1.0
     joined: float = 0.25
     seed: int = 0
-    checkpoint_period: int = 250
-    eval_period: int = 250
-    log_period: int = 25
+    checkpoint_period: int = 500
+    eval_period: int = 500
+    log_period: int = 50
 
     def __post_init__(self):
         for name in ("steps", "batch_tokens", "checkpoint_period", "eval_period"):
@@ -101,7 +99,13 @@ def make_buckets(batch_tokens: int) -> list[Bucket]:
 
 
 def make_optimizer(settings: TrainSettings) -> optax.GradientTransformation:
-    """AdamW after clipping, warmed up, then a cosine."""
+    """Adam in units of each array's own scale, warmed up, then a cosine.
+
+    T5's arrays start at very unlike scales: embeddings at 1, queries, which hold
+    attention's scale, at 0.01. One learning rate for all would saturate attention
+    before the embeddings have moved, so a step is relative, as in T5's Adafactor
+    (Shazeer and Stern 2018, https://arxiv.org/abs/1804.04235, section 8).
+    """
     schedule = optax.warmup_cosine_decay_schedule(
         init_value=0.0,
         peak_value=settings.learning_rate,
@@ -111,7 +115,9 @@ def make_optimizer(settings: TrainSettings) -> optax.GradientTransformation:
     )
     return optax.chain(
         optax.clip_by_global_norm(settings.clip_norm),
-        optax.adamw(schedule, b2=0.98, weight_decay=settings.weight_decay),
+        optax.scale_by_adam(b2=0.98),
+        optax.scale_by_param_block_rms(),
+        optax.scale_by_learning_rate(schedule),
     )
 
 

@@ -19,7 +19,7 @@ def shipped():
 
 
 @pytest.mark.parametrize(
-    "text", ["This package contains the documentation.", "Größenänderung: 3 × 4 µm", ""]
+    "text", ["This package contains the documentation.", "Größenänderung: 3 × 4 mm", ""]
 )
 def test_text_comes_back(shipped, text):
     assert shipped.decode(shipped.encode(text)) == text

@@ -32,8 +32,8 @@ CONFIG = T5Config(
 
 
 def copying(rng, count=96):
-    """Targets repeat the inputs: what one attention layer learns at once."""
-    rows = rng.integers(3, 32, (count, 6))
+    """Targets repeat inputs of five tokens: that few occur is learnt at once."""
+    rows = rng.integers(3, 8, (count, 6))
     return [Example((*map(int, row), 1), (*map(int, row[:3]), 1)) for row in rows]
 
 
@@ -55,14 +55,14 @@ def run(folder, steps, **fields):
 
 
 def test_the_loss_falls_and_is_recorded(tmp_path):
-    run(tmp_path, 60)
+    run(tmp_path, 40)
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
-    assert [r["step"] for r in records] == list(range(5, 61, 5))
+    assert [r["step"] for r in records] == list(range(5, 41, 5))
     held_out = [r["validation_loss/copy"] for r in records if r["step"] % 10 == 0]
-    assert len(held_out) == 6
-    assert held_out[-1] < held_out[0] - 0.3
-    assert held_out[0] < 1.3 * np.log(32)
+    assert len(held_out) == 4
+    assert np.log(5) < held_out[0] < 1.3 * np.log(32)
+    assert held_out[-1] < 1.2 * np.log(5)
     assert records[-1]["loss"] < records[0]["loss"]
 
 

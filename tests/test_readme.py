@@ -1,0 +1,21 @@
+"""The README's code runs as it stands there."""
+
+import pathlib
+import re
+
+README = pathlib.Path(__file__).parents[1] / "README.md"
+
+
+def test_the_example_of_another_decoder_runs(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    (example,) = [block for block in blocks if "class Bigram" in block]
+    exec(compile(example, str(README), "exec"), {"__name__": "readme"})
+    printed = capsys.readouterr().out
+    assert 1.0 < float(printed.split()[-1]) <= 5.0
+
+
+def test_files_that_the_readme_links_to_are_there():
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README.read_text("utf-8"))
+    assert len(links) >= 4
+    for link in links:
+        assert (README.parent / link).exists(), link
