@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -42,6 +43,8 @@ from spec_jax.pairs import Pair
 METRICS = {"bleu": metrics.bleu, "rouge": metrics.rouge}
 UNSTEADY = 1.1
 """Repeats that differ by more than this factor are warned about."""
+BUSY = 1.25
+"""More programs for each core than this are warned about."""
 
 Progress = Callable[[int, int, str], None]
 """Called with the units done, the units in all, and what comes next."""
@@ -223,7 +226,7 @@ def evaluate(
         compile_seconds=compile_seconds,
         repeats=settings.repeats,
         date=today(),
-        warnings=tuple(_warnings(alpha, costs, cut, longest, slow, fast)),
+        warnings=tuple(_warnings(alpha, costs, cut, longest, slow, fast, _load())),
     )
 
 
@@ -304,7 +307,7 @@ def _score(task, pair, examples, decodings: dict[str, Decoded]) -> dict[str, dic
     return scores
 
 
-def _warnings(alpha, costs, cut, longest, plain, fast) -> Iterator[str]:
+def _warnings(alpha, costs, cut, longest, plain, fast, load) -> Iterator[str]:
     if alpha.mean < costs.c:
         yield (
             f"alpha {alpha.mean:.3f} < c {costs.c:.3f}: the draft costs more than it "
@@ -318,6 +321,18 @@ def _warnings(alpha, costs, cut, longest, plain, fast) -> Iterator[str]:
                 f"repeats of {name} decoding differ by a factor of "
                 f"{decoded.unsteadiness:.2f}: was the machine idle?"
             )
+    if load > BUSY:
+        yield (
+            f"{load:.1f} programs ran for each core of the machine: times are too "
+            "long, and unequally so"
+        )
+
+
+def _load() -> float:
+    """Programs that wanted to run over the last minute, for each core."""
+    if not hasattr(os, "getloadavg"):
+        return 0.0
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
 class _Steps:

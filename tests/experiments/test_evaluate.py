@@ -246,11 +246,13 @@ def test_a_difference_shows_its_place_and_gap(pair):
     assert changed.gap > 0
 
 
-def warnings(alpha=0.5, c=0.1, cut=0, seconds=((1.0, 1.05),)):
+def warnings(alpha=0.5, c=0.1, cut=0, seconds=((1.0, 1.05),), load=1.0):
     decoded = decoded_with([[5]], seconds)
     costs = StepCosts(plain=1.0, draft=c, verify=1.0)
     return list(
-        evaluation._warnings(Alpha(alpha, None, 9), costs, cut, 256, decoded, decoded)
+        evaluation._warnings(
+            Alpha(alpha, None, 9), costs, cut, 256, decoded, decoded, load
+        )
     )
 
 
@@ -262,6 +264,8 @@ def test_warnings_say_what_is_wrong():
     plain, speculative = warnings(seconds=((1.0, 1.2),))
     assert "plain decoding differ by a factor of 1.20" in plain
     assert "speculative" in speculative
+    (busy,) = warnings(load=2.5)
+    assert "2.5 programs ran for each core" in busy
 
 
 @pytest.mark.parametrize(

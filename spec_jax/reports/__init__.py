@@ -1,0 +1,1 @@
+"""Tables and pictures from records; nothing here touches a device."""
