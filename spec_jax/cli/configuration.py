@@ -17,7 +17,7 @@ from spec_jax.cli.configurables import (
     registered_names,
     registered_parameters,
 )
-from spec_jax.cli.errors import UsageError, did_you_mean
+from spec_jax.cli.errors import UsageError, did_you_mean, one_line
 
 REQUIRED = "%gin.REQUIRED"
 _GIN_ERRORS = (ValueError, SyntaxError, TypeError, ImportError, tokenize.TokenError)
@@ -230,9 +230,7 @@ def explain(error: BaseException) -> str:
         elif error.text:
             place = f"{error.text.strip()!r}: "
         return f"{place}no gin syntax: {error.msg}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    kept = [line for line in lines if not line.startswith("In call to configurable")]
-    message = " ".join(kept)
+    message = one_line(error)
     unknown = re.search(
         r"No configurable matching (?:reference )?'@?([^']+?)(?:\(\))?'", message
     )

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from spec_jax.base import Algorithm
-from spec_jax.cli.errors import UsageError
+from spec_jax.cli.errors import UsageError, did_you_mean
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.batches import pad, round_up
 from spec_jax.data.vocabulary import EOS_ID
@@ -17,6 +17,7 @@ from spec_jax.pairs import START_ID, Pair
 
 INPUT_LENGTHS = (32, 64, 128, 256, 512, 1024)
 """Padded lengths of an encoder's input: one compiled program for each."""
+DTYPES = ("bfloat16", "float32", "float16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +128,13 @@ def fastest_dtypes(dtype: str | None, plain_dtype: str | None) -> tuple[str, str
     """The dtypes of speculative and of plain decoding, where they are not given.
 
     On CPU a product of several rows is fastest in bfloat16, of one row in float32.
+
+    Raises:
+      UsageError: for a dtype that networks do not compute in.
     """
+    for name in (dtype, plain_dtype):
+        if name not in (None, *DTYPES):
+            near = did_you_mean(name, DTYPES)
+            raise UsageError(f"no dtype {name}, there are {', '.join(DTYPES)}{near}")
     on_cpu = jax.default_backend() == "cpu"
     return dtype or "bfloat16", plain_dtype or ("float32" if on_cpu else "bfloat16")

@@ -145,10 +145,16 @@ def show(settings: DemoSettings, texts: Sequence[DemoText], console: Console) ->
         status.update("decoding")
         timed = [time_ways(ways, row, settings) for row in rows]
 
-    print_heading(console, settings, pair, plain_pair)
+    print_heading(console, settings, pair)
     for number, (text, row_runs) in enumerate(zip(texts, runs, strict=True), 1):
         print_text(console, number, text, row_runs, pair)
     console.print(results_table(timed))
+    console.print(
+        f"Medians of {settings.repeats} runs; speculative in {pair.dtype}, plain in "
+        f"{plain_pair.dtype}, {jax.devices()[0].platform}. "
+        "`spec-jax evaluate` measures more texts.",
+        style="dim",
+    )
 
 
 def encode(
@@ -210,16 +216,15 @@ def time_ways(ways, row: Row, settings: DemoSettings) -> Timed:
     )
 
 
-def print_heading(
-    console: Console, settings: DemoSettings, pair: Pair, plain_pair: Pair
-) -> None:
+def print_heading(console: Console, settings: DemoSettings, pair: Pair) -> None:
     """Says what is seen."""
     console.print(
         Text.assemble(
             ("Speculative decoding", "bold"),
-            f" with the pair {pair.name}: in each line a draft model proposes up to ",
-            f"{settings.gamma} tokens and the target judges them in one run, at ",
-            f"temperature {settings.policy.temperature:g}.",
+            f" with the {pair.name} pair at temperature "
+            f"{settings.policy.temperature:g}. Each line is one run of the target: the "
+            f"draft has proposed up to {settings.gamma} tokens, the target keeps those "
+            "it agrees with and adds one of its own. +n counts the tokens of the run.",
         )
     )
     console.print(legend(shows_color(console)), end="\n\n")
@@ -239,7 +244,7 @@ def print_text(
         body.append(Text(f"... and {len(shown) - MOST_RUNS} more runs", "dim"))
     body.append(Text(f"= {one_line(pair.vocabulary.decode(output))}"))
     if text.reference is not None:
-        body.append(Text(f"a person wrote: {text.reference}", "dim"))
+        body.append(Text(f"reference: {text.reference}", "dim"))
     table = Table.grid()
     table.add_column(width=INDENT)
     table.add_column()

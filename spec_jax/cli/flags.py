@@ -1,6 +1,7 @@
 """The flags of a command: absl's, with gin's as t5x has them."""
 
 import ast
+import math
 import re
 
 from absl import flags
@@ -113,9 +114,17 @@ def quote_bare(value: str) -> str:
 
 
 def flag_bindings(command: Command, values: flags.FlagValues) -> list[str]:
-    """What the flags that are short for macros bind."""
-    return [
-        f"{flag.macro} = {values[flag.name].value!r}"
+    """What the flags that are short for macros bind.
+
+    Raises:
+      UsageError: for infinity and NaN, which gin cannot write.
+    """
+    given = [
+        (flag, values[flag.name].value)
         for flag in command.flags
         if flag.macro and values[flag.name].value is not None
     ]
+    for flag, value in given:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"want a finite --{flag.name}, got {value}")
+    return [f"{flag.macro} = {value!r}" for flag, value in given]

@@ -10,7 +10,7 @@ from typing import Any
 from absl import flags
 
 from spec_jax.cli.commands import Command, find_command
-from spec_jax.cli.errors import UsageError
+from spec_jax.cli.errors import UsageError, one_line
 from spec_jax.cli.flags import flag_bindings, parse_flags
 from spec_jax.cli.runtime import abandon_stdout, silence
 
@@ -102,7 +102,7 @@ def main(argv: Sequence[str]) -> int:
     except (ValueError, OSError) as error:
         if debug:
             traceback.print_exc()
-        print(f"error: {_one_line(error)}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return USAGE_STATUS
     return 0
 
@@ -134,10 +134,3 @@ def dispatch(argv: list[str]) -> None:
         folders = invocation.search_folders if command.base else []
         return help_texts.show_command(command, files, folders)
     return command.main()(invocation)
-
-
-def _one_line(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        named = f"{error.filename}: " if error.filename else ""
-        return f"{named}{error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__

@@ -116,7 +116,7 @@ def figure(
         body = new
         if color:
             if so_far.cell_len + new.cell_len > room:
-                so_far = Text("…", STYLES["earlier"])
+                so_far = Text().append("…", STYLES["earlier"])
             body = so_far + new  # a copy
         for kind, text in parts:
             if kind != "rejected":

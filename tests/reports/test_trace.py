@@ -66,6 +66,13 @@ def test_lines_fit_and_begin_anew_when_full():
         assert all(line.plain.rstrip().endswith("Die Katze sitzt") for line in lines)
 
 
+def test_what_follows_a_new_beginning_is_not_dim():
+    runs = [run(["▁Die", "▁Kat", "ze"], [], ["▁sitzt"]) for _ in range(3)]
+    line = figure(runs, PIECES, 30, color=True)[2]
+    assert line.plain == "3 +4 … Die Katze sitzt"
+    assert not line.style and "dim" not in dict(spans(line))["Die Katze"]
+
+
 def test_a_lone_space_is_visible_where_it_is_marked():
     assert plain([run([], ["▁"], ["▁"])]) == ["1 +1 [-▁-]{+▁+}"]
 
