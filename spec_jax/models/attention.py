@@ -93,11 +93,14 @@ class RelativePositionBiases(nn.Module):
     num_buckets: int
     max_distance: int
     bidirectional: bool
-    dtype: Any
 
     @nn.compact
     def __call__(self, relative_position: np.ndarray) -> Float[Array, "h *r"]:
-        """Biases for relative positions known at trace time."""
+        """float32 biases for relative positions known at trace time.
+
+        They stay float32 whatever the activations are: few entries gather the
+        gradients of very many positions, which bfloat16 sums would lose.
+        """
         table = param_with_axes(
             "rel_embedding",
             nn.initializers.variance_scaling(1.0, "fan_avg", "uniform"),
@@ -111,7 +114,7 @@ class RelativePositionBiases(nn.Module):
             num_buckets=self.num_buckets,
             max_distance=self.max_distance,
         )
-        return table.astype(self.dtype)[:, buckets]
+        return table.astype(jnp.float32)[:, buckets]
 
 
 def attend(

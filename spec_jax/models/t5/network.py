@@ -227,7 +227,7 @@ class Decoder(nn.Module):
         shape = (encoded.shape[0], config.num_heads, max_length, config.head_dim)
         empty = jnp.zeros(shape, config.dtype)
         behind = -positions_apart(1, max_length)[0][::-1]  # length - 1, .., 0 back
-        bias = self.relpos_bias(behind).astype(jnp.float32)
+        bias = self.relpos_bias(behind)
         ahead = jnp.full((config.num_heads, max_length), MASKED, jnp.float32)
         return T5Cache(
             own=tuple((empty, empty) for _ in self.layers),
@@ -365,7 +365,6 @@ def _relative_positions(config, *, bidirectional, name=None):
         num_buckets=config.relative_attention_num_buckets,
         max_distance=config.relative_attention_max_distance,
         bidirectional=bidirectional,
-        dtype=config.dtype,
         name=name,
     )
 
