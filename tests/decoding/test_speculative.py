@@ -122,11 +122,17 @@ def test_rows_are_their_own(temperature):
         if isinstance(algorithm, Speculative):
             counts = np.asarray(together.stats.histogram).sum(1)
             assert len(np.unique(counts, axis=0)) > 1  # they accept differently
-        for i, length in enumerate(LENGTHS):
+        for i in range(4):
+            row = slice(i, i + 1)
             alone = run(
-                algorithm, prompt=PROMPTS[i : i + 1, :length], key=keys[i : i + 1]
+                algorithm,
+                prompt=PROMPTS[row],
+                key=keys[row],
+                prompt_length=LENGTHS[row],
             )
             np.testing.assert_array_equal(together.tokens[i], alone.tokens[0])
+        bare = run(algorithm, prompt=PROMPTS[2:3, :1], key=keys[2:3])
+        np.testing.assert_array_equal(together.tokens[2], bare.tokens[0])
         wide = np.pad(PROMPTS, ((0, 0), (0, 3)), constant_values=4)
         padded = run(algorithm, prompt=wide, key=keys, prompt_length=LENGTHS)
         np.testing.assert_array_equal(together.tokens, padded.tokens)
@@ -142,9 +148,14 @@ def test_rows_that_end_early_do_not_disturb():
     algorithm = speculative(3, SamplingPolicy(), eos_id=2)
     together = run(algorithm, key=keys, prompt_length=LENGTHS, n=30)
     assert len(np.unique(together.lengths)) > 1
-    for i, length in enumerate(LENGTHS):
+    for i in range(4):
+        row = slice(i, i + 1)
         alone = run(
-            algorithm, prompt=PROMPTS[i : i + 1, :length], key=keys[i : i + 1], n=30
+            algorithm,
+            prompt=PROMPTS[row],
+            key=keys[row],
+            prompt_length=LENGTHS[row],
+            n=30,
         )
         np.testing.assert_array_equal(together.tokens[i], alone.tokens[0])
         np.testing.assert_array_equal(
