@@ -90,3 +90,23 @@ def test_what_fits_no_bucket_is_an_error():
     with pytest.raises(ValueError, match="9 tokens exceeds the longest bucket, 8"):
         round_up(9, (4, 8))
     assert round_up(5, (8, 16)) == 8
+
+
+def test_the_first_epoch_goes_from_short_to_long():
+    def lengths(epoch):
+        stream = training_batches(
+            lambda rng: some_examples(rng, 400), BUCKETS, seed=1, start_step=0
+        )
+        batches = (b for e, b in itertools.islice(stream, 500) if e == epoch)
+        return [
+            b["encoder_input_tokens"].shape[1] + b["decoder_target_tokens"].shape[1]
+            for b in batches
+        ]
+
+    def rise(sizes):
+        half = len(sizes) // 2
+        return np.mean(sizes[half:]) - np.mean(sizes[:half])
+
+    first, second = lengths(0), lengths(1)
+    assert sorted(first)[0] == 16 and rise(first) > 6
+    assert abs(rise(second)) < 4
