@@ -1,5 +1,6 @@
 """`spec-jax data teacher`: a target's own outputs, for its draft to be trained on."""
 
+import itertools
 import pathlib
 
 from rich.progress import Progress
@@ -16,6 +17,9 @@ from spec_jax.models.t5 import T5Decoder
 from spec_jax.pairs import parameter_shapes, read_model_config, resolve
 from spec_jax.training.teacher import write_teacher_corpus
 
+SPLITS = ("train", "validation")
+"""What training reads; nothing of the test split is looked at."""
+
 
 def main(invocation) -> None:
     """Runs the command."""
@@ -26,24 +30,25 @@ def main(invocation) -> None:
     ):
         raise UsageError("want another --output_dir than --data_dir: files would clash")
     work = []
-    for task in TASKS.values():
-        source = corpus_path(flags.data_dir, task, "train")
+    for task, split in itertools.product(TASKS.values(), SPLITS):
+        source = corpus_path(flags.data_dir, task, split)
         if not source.exists():
             raise UsageError(
                 f"no corpus {source}; `spec-jax data debian "
                 f"--output_dir={flags.data_dir}` makes it"
             )
-        work.append((task, source, corpus_path(flags.output_dir, task, "train")))
-    check_writable(work[0][2])
+        path = corpus_path(flags.output_dir, task, split)
+        work.append((f"{task.name}, {split}", task, source, path))
+    check_writable(work[0][-1])
     vocabulary = SentencePieceVocabulary(resolve(flags.vocabulary))
     algorithm, params = load_target(flags.target, vocabulary, flags.temperature)
     console = make_console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as bar:
-        for task, source, path in work:
+        for name, task, source, path in work:
             if path.exists():
                 console.print(f"{path} is already there")
                 continue
-            shown = bar.add_task(task.name, total=None)
+            shown = bar.add_task(name, total=None)
 
             def progress(done, total, shown=shown):
                 bar.update(shown, completed=done, total=total)

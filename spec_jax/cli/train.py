@@ -38,10 +38,9 @@ class TrainRun:
       settings: how long and how.
       model_dir: for checkpoints, metrics.jsonl, config.gin, the vocabulary and
         `export`, the trained model.
-      data_dir: where `spec-jax data debian` wrote.
+      data_dir: where `spec-jax data debian` wrote; for a draft, where `spec-jax data
+        teacher` wrote its target's outputs.
       vocabulary: a SentencePiece model.
-      teacher_dir: where `spec-jax data teacher` wrote; its outputs of a target take
-        the place of the training texts, as a draft needs it. None: no teacher.
       tasks: whose texts are trained on, together.
       num_validation: examples of each task whose loss is shown while training.
       initial_checkpoint: where training starts; None: at random.
@@ -52,7 +51,6 @@ class TrainRun:
     model_dir: str
     data_dir: str
     vocabulary: str
-    teacher_dir: str | None = None
     tasks: tuple[str, ...] = ("ende", "summarize")
     num_validation: int = 512
     initial_checkpoint: str | None = None
@@ -71,14 +69,21 @@ def main(invocation) -> None:
     folder = pathlib.Path(run.model_dir)
     check_writable(folder / "config.gin")
     vocabulary = find_vocabulary(run)
-    paths = [find_corpus(run, get_task(name)) for name in run.tasks]
+    tasks = [get_task(name) for name in run.tasks]
+    for task in tasks:
+        check_corpus(run.data_dir, task)
     write_whole(folder / "config.gin", invocation.operative_config())
+
+    def rows_of(task: TextTask, split: str) -> list[TokenRow]:
+        rows = read_rows(corpus_path(run.data_dir, task, split))
+        return tokenize(rows, task, vocabulary)
+
     with console.status("reading the corpora"):
-        rows = [row for train_path, _ in paths for row in train_path(vocabulary)]
+        rows = [row for task in tasks for row in rows_of(task, "train")]
         maker = ExampleMaker(vocabulary)
         validation = {
-            name: examples(maker, read(vocabulary), run.num_validation)
-            for name, (_, read) in zip(run.tasks, paths, strict=True)
+            task.name: examples(maker, rows_of(task, "validation"), run.num_validation)
+            for task in tasks
         }
     initial = None
     if run.initial_checkpoint is not None:
@@ -123,26 +128,15 @@ def find_vocabulary(run: TrainRun) -> SentencePieceVocabulary:
     return vocabulary
 
 
-def find_corpus(run: TrainRun, task: TextTask):
-    """Two functions from the vocabulary to token rows, for training and validation.
-
-    Raises:
-      UsageError: if a file is missing.
-    """
-    train_path = corpus_path(run.teacher_dir or run.data_dir, task, "train")
-    validation_path = corpus_path(run.data_dir, task, "validation")
-    for path in (validation_path, train_path):
-        if path.exists():
-            continue
-        if run.teacher_dir and path == train_path:
-            command = f"data teacher --output_dir={run.teacher_dir} ..."
-        else:
-            command = f"data debian --output_dir={run.data_dir}"
-        raise UsageError(f"no corpus {path}; `spec-jax {command}` makes it")
-    return (
-        lambda vocabulary: tokenize(read_rows(train_path), task, vocabulary),
-        lambda vocabulary: tokenize(read_rows(validation_path), task, vocabulary),
-    )
+def check_corpus(data_dir: str, task: TextTask) -> None:
+    """Raises UsageError if a task's texts for training or validation are missing."""
+    for split in ("train", "validation"):
+        path = corpus_path(data_dir, task, split)
+        if not path.exists():
+            raise UsageError(
+                f"no corpus {path}; `spec-jax data debian --output_dir={data_dir}` "
+                "makes one, `spec-jax data teacher` one of a target's outputs"
+            )
 
 
 def examples(maker: ExampleMaker, rows: list[TokenRow], count: int) -> list[Example]:

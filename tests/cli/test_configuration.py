@@ -12,7 +12,7 @@ from spec_jax.cli.errors import UsageError
 ROOT = Path(configuration.__file__).parents[2]
 
 # Every shipped file, with a command that can read it and what it then still needs.
-NEEDED = {"MODEL_DIR": "x", "DATA_DIR": "x", "VOCABULARY": "x", "TEACHER_DIR": "x"}
+NEEDED = {"MODEL_DIR": "x", "DATA_DIR": "x", "VOCABULARY": "x"}
 PAIR_NEEDED = {"CHECKPOINT_PATH": "x", "DRAFT_CHECKPOINT_PATH": "x", "VOCABULARY": "x"}
 FILES = {
     "demo": {"runs/demo.gin": {}},

@@ -95,18 +95,15 @@ def test_what_is_missing_is_named_with_the_command_that_makes_it(
     assert said in fails("train", *argv)
 
 
-def test_a_missing_corpus_or_teacher_names_its_command(
-    fails, corpora, vocabulary_path, tmp_path
-):
+def test_a_missing_corpus_names_its_commands(fails, vocabulary_path, tmp_path):
     given = [
         *TINY,
         f"--gin.MODEL_DIR={tmp_path}",
         f"--gin.VOCABULARY={vocabulary_path}",
     ]
     message = fails("train", *given, "--gin.DATA_DIR=/missing")
-    assert "`spec-jax data debian --output_dir=/missing` makes it" in message
-    teacher = ["--gin.TEACHER_DIR=/missing", f"--gin.DATA_DIR={corpora}"]
-    assert "`spec-jax data teacher" in fails("train", *given, *teacher)
+    assert "`spec-jax data debian --output_dir=/missing`" in message
+    assert "`spec-jax data teacher`" in message
 
 
 def test_a_vocabulary_larger_than_the_table_is_an_error(
@@ -139,7 +136,7 @@ def test_too_few_texts_for_a_vocabulary_is_an_error(fails, corpora, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_teacher_writes_a_corpus_that_training_reads(
+def test_a_teacher_answers_what_training_reads(
     run, fails, corpora, pair_flags, vocabulary_path, tmp_path, monkeypatch
 ):
     target = pair_flags[1].partition("=")[2]
@@ -160,9 +157,12 @@ def test_a_teacher_writes_a_corpus_that_training_reads(
     assert outcome.status == 0, outcome
     assert [args[5].name for args, _ in calls] == [
         "ende.train.jsonl.gz",
+        "ende.validation.jsonl.gz",
         "summ.train.jsonl.gz",
+        "summ.validation.jsonl.gz",
     ]
-    assert len(calls[1][0][4]) == 8 and calls[0][1]["seed"] == 3
+    assert [len(args[4]) for args, _ in calls] == [150, 4, 8, 4]
+    assert all(kwargs["seed"] == 3 for _, kwargs in calls)
 
 
 def test_building_without_packages_says_why(fails, tmp_path):
