@@ -1,0 +1,179 @@
+"""Pairs: what belongs together is loaded, what does not is refused by name."""
+
+import dataclasses
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from spec_jax.checkpoints import CheckpointError, load_params
+from spec_jax.decoding.loop import generate
+from spec_jax.models.t5 import T5Config, Transformer
+from spec_jax.pairs import (
+    CONFIG,
+    PACKAGE,
+    Pair,
+    load_pair,
+    parameter_shapes,
+    read_model_config,
+    resolve,
+    save_model,
+    shipped_pair,
+)
+from tests.golden import golden_path
+
+VOCABULARY = PACKAGE + "pretrained/vocabulary.model"
+SMALL = T5Config(
+    vocab_size=4096,
+    emb_dim=16,
+    num_heads=2,
+    head_dim=8,
+    mlp_dim=16,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
+)
+
+
+def save(folder, config, seed=0):
+    tokens = jnp.ones((1, 2), jnp.int32)
+    params = Transformer(config).init(jax.random.key(seed), tokens, tokens)["params"]
+    save_model(folder, params, config, "float32")
+    return params
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A target with a padded table, and a draft without padding."""
+    root = tmp_path_factory.mktemp("pair")
+    save(root / "target", dataclasses.replace(SMALL, vocab_size=4224))
+    save(root / "draft", SMALL, seed=1)
+    return root
+
+
+def test_a_saved_model_comes_back(tmp_path):
+    params = save(tmp_path / "model", SMALL)
+    config = read_model_config(str(tmp_path / "model"))
+    assert config == SMALL
+    loaded = load_params(tmp_path / "model", parameter_shapes(config))
+    jax.tree.map(np.testing.assert_array_equal, loaded, jax.device_get(params))
+
+
+def test_tables_of_different_size_share_the_tokenizer_s_ids(folders):
+    """BEHAVIOURS 28: padded rows of either table are never emitted."""
+    pair = load_pair(folders / "target", folders / "draft", VOCABULARY, dtype="float32")
+    # A bias towards the padded rows, if they could be reached at all.
+    kernel = pair.params["target"]["decoder"]["logits_dense"]["kernel"]
+    pair.params["target"]["decoder"]["logits_dense"]["kernel"] = kernel.at[
+        :, 4096:
+    ].multiply(50.0)
+    policy = pair.policy(temperature=1.0)
+    assert policy.vocab_limit == pair.vocabulary.vocab_size == 4096
+    inputs = np.tile(np.array([[5, 6, 7, 1]]), (16, 1))
+    for algorithm in (pair.speculative(3, policy), pair.autoregressive(policy)):
+        out = generate(
+            algorithm,
+            pair.params,
+            inputs,
+            np.zeros((16, 1), np.int32),
+            jax.random.key(0),
+            max_new_tokens=24,
+        )
+        assert int(out.tokens.max()) < 4096
+
+
+def test_a_table_smaller_than_the_vocabulary_is_refused(folders, tmp_path):
+    save(tmp_path / "draft", dataclasses.replace(SMALL, vocab_size=4000))
+    message = "the draft at .* has a table of 4000 rows, .* has 4096 pieces"
+    with pytest.raises(ValueError, match=message):
+        load_pair(folders / "target", tmp_path / "draft", VOCABULARY)
+
+
+def test_a_checkpoint_of_another_size_says_which_and_where(folders):
+    """BEHAVIOURS 29: parameter, path, both shapes, draft or target."""
+    wrong = dataclasses.replace(SMALL, emb_dim=24)
+    with pytest.raises(CheckpointError) as error:
+        load_pair(folders / "target", folders / "draft", VOCABULARY, draft_config=wrong)
+    for part in (
+        "draft",
+        str(folders / "draft"),
+        "decoder_norm/scale",
+        "(24,)",
+        "(16,)",
+    ):
+        assert part in str(error.value)
+
+
+def test_tied_against_untied_is_hinted_at(folders):
+    """BEHAVIOURS 29."""
+    tied = dataclasses.replace(SMALL, logits_via_embedding=True)
+    with pytest.raises(CheckpointError, match="hint.*ties logits"):
+        load_pair(folders / "target", folders / "draft", VOCABULARY, draft_config=tied)
+
+
+def test_t5x_and_hugging_face_make_a_pair_with_a_config(tmp_path):
+    """t5x's folder needs a config, Hugging Face's has one."""
+    folder = golden_path("t5x_draft/legacy_float32")
+    with pytest.raises(CheckpointError, match=r"draft_config.*draft/T5Config"):
+        read_model_config(str(folder), "draft")
+    hugging_face = read_model_config(golden_path("hf/t5_1_1_assistant"))
+    loaded = load_params(folder, parameter_shapes(hugging_face))
+    same = load_params(golden_path("hf/t5_1_1_assistant"))
+    jax.tree.map(np.testing.assert_array_equal, loaded, same)
+
+
+@pytest.mark.parametrize("missing", ["target", "draft"])
+def test_a_missing_checkpoint_is_named(folders, missing):
+    paths = {role: folders / role for role in ("target", "draft")}
+    paths[missing] = folders / "nowhere"
+    with pytest.raises(CheckpointError, match=f"{missing} at .*nowhere"):
+        load_pair(paths["target"], paths["draft"], VOCABULARY)
+
+
+def test_a_damaged_config_is_named(folders, tmp_path):
+    shutil.copytree(folders / "draft", tmp_path / "draft")
+    (tmp_path / "draft" / CONFIG).write_text('{"vocab_size": 4096,')
+    with pytest.raises(CheckpointError, match=CONFIG):
+        load_pair(folders / "target", tmp_path / "draft", VOCABULARY)
+
+
+def test_float16_is_refused_for_t5_1_1(folders):
+    """BEHAVIOURS 32."""
+    with pytest.raises(ValueError, match="float16"):
+        load_pair(folders / "target", folders / "draft", VOCABULARY, dtype="float16")
+
+
+def test_another_dtype_is_another_pair_of_the_same_weights(folders):
+    pair = load_pair(folders / "target", folders / "draft", VOCABULARY)
+    assert pair.dtype == jnp.bfloat16
+    wide = pair.astype("float32")
+    assert isinstance(wide, Pair) and wide.dtype == jnp.float32
+    for narrow, leaf in zip(jax.tree.leaves(pair.params), jax.tree.leaves(wide.params)):
+        assert leaf.dtype == jnp.float32
+        np.testing.assert_array_equal(narrow.astype(jnp.float32), leaf)
+
+
+def test_the_shipped_pair_is_what_the_documents_say():
+    pair = shipped_pair()
+    per_step = {}
+    for role, model in (("target", pair.target), ("draft", pair.draft)):
+        decoder = pair.params[role]["decoder"]
+        leaves = jax.tree_util.tree_leaves_with_path(decoder)
+        per_step[role] = sum(
+            leaf.size
+            for path, leaf in leaves
+            if not any(
+                f"['encoder_decoder_attention']['{name}']" in jax.tree_util.keystr(path)
+                for name in ("key", "value")
+            )
+        )
+        assert model.config.vocab_size == pair.vocabulary.vocab_size
+        assert all(x.dtype == jnp.bfloat16 for x in jax.tree.leaves(pair.params[role]))
+    assert per_step["target"] >= 8 * per_step["draft"]
+
+
+def test_a_path_into_the_package_is_resolved():
+    assert resolve("relative/path") == "relative/path"
+    assert resolve(VOCABULARY).endswith("vocabulary.model")
+    assert not resolve(VOCABULARY).startswith(PACKAGE)
