@@ -79,6 +79,9 @@ def test_every_shipped_file_builds_in_a_fresh_process(command):
         "for name, bindings in files.items():\n"
         "    configure(command, [f'runs/{command}.gin', name], bindings)\n"
         "    print(name, type(build(command)).__name__)\n"
+        # The number of CPU threads is read when the backend starts.
+        "from jax._src import xla_bridge\n"
+        "assert not xla_bridge.backends_are_initialized()\n"
     )
     run = subprocess.run(
         [sys.executable, "-c", code, json.dumps([command, bindings])],

@@ -27,6 +27,7 @@ def short_outputs(monkeypatch):
     monkeypatch.setattr(examples, "TASKS", shorter)
 
 
+@pytest.mark.slow
 def test_it_writes_records_a_table_and_the_configuration(
     run, pair_flags, short_outputs, tmp_path
 ):

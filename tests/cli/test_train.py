@@ -46,6 +46,7 @@ def corpora(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_and_its_export_is_loaded(
     run, corpora, vocabulary_path, tmp_path
 ):
