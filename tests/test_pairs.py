@@ -85,7 +85,7 @@ def test_tables_of_different_size_share_the_tokenizer_s_ids(folders):
 
 def test_a_table_smaller_than_the_vocabulary_is_refused(folders, tmp_path):
     save(tmp_path / "draft", dataclasses.replace(SMALL, vocab_size=4000))
-    message = "the draft at .* has a table of 4000 rows, .* has 4096 pieces"
+    message = r"the draft at .* has a table of 4000 rows, .* has 4096 pieces"
     with pytest.raises(ValueError, match=message):
         load_pair(folders / "target", tmp_path / "draft", VOCABULARY)
 
@@ -108,7 +108,7 @@ def test_a_checkpoint_of_another_size_says_which_and_where(folders):
 def test_tied_against_untied_is_hinted_at(folders):
     """BEHAVIOURS 29."""
     tied = dataclasses.replace(SMALL, logits_via_embedding=True)
-    with pytest.raises(CheckpointError, match="hint.*ties logits"):
+    with pytest.raises(CheckpointError, match=r"hint.*ties logits"):
         load_pair(folders / "target", folders / "draft", VOCABULARY, draft_config=tied)
 
 
