@@ -11,7 +11,6 @@ def little_compilation(request):
     The slow tests of the law compile as a user does.
     """
     quick = request.node.get_closest_marker("slow") is None
-    before = jax.config.jax_disable_most_optimizations
     jax.config.update("jax_disable_most_optimizations", quick)
     yield
-    jax.config.update("jax_disable_most_optimizations", before)
+    jax.config.update("jax_disable_most_optimizations", False)
