@@ -146,7 +146,7 @@ def results_table(records: Sequence[Record]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_header=False, padding=(0, 1))
     table.add_column(style="bold", no_wrap=True)
     for _ in records:
-        table.add_column(justify="right")
+        table.add_column(justify="right", overflow="fold")
     cells = zip(tables.HEADERS, *tables.rows(records), strict=True)
     for name, *values in cells:
         style = "bold green" if name == "speed" else None

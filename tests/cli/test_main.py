@@ -46,9 +46,12 @@ def test_help_says_which_macros_are_needed(run):
     assert "[needed]" in line
 
 
-def test_help_of_a_gin_file_shows_that_files_values(run):
-    out = run("train", "--gin_file=runs/train_shipped_target.gin", "--help").out
-    assert "[4600]" in out
+def test_help_of_a_gin_file_shows_that_files_values(run, tmp_path):
+    path = tmp_path / "mine.gin"
+    path.write_text("include 'runs/generate.gin'\nGAMMA = 11\nMINE = 12  # my own\n")
+    out = run("generate", f"--gin_file={path}", "--help").out
+    assert "tokens drafted for one run of the target [11]" in out
+    assert "my own [12]" in out
 
 
 @pytest.mark.parametrize("command", commands.COMMANDS, ids=lambda c: c.name)
