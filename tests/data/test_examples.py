@@ -111,6 +111,7 @@ def test_rows_are_read_from_both_kinds_of_file(tmp_path):
         ("cut.jsonl.gz", gzip.compress(b'{"en": "a"}\n' * 999)[:-20], "cut.jsonl.gz"),
         ("plain.jsonl.gz", b'{"en": "a"}\n', "plain.jsonl.gz"),
     ],
+    ids=["missing", "not JSON", "cut", "not packed"],
 )
 def test_a_bad_file_is_named(tmp_path, name, content, message):
     if content is not None:
