@@ -150,7 +150,7 @@ def text_tokens(
 
     Example:
       >>> text_tokens([5, 6, 7, 1], eos_id=1), text_tokens([5, 6, 7], 1, ((6, 7),))
-      ([5, 6], [5])
+      ([5, 6, 7], [5])
     """
     endings = sorted(stop, key=len, reverse=True)
     endings = [(eos_id,), *endings] if eos_id is not None else endings

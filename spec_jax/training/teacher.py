@@ -45,7 +45,8 @@ def write_teacher_corpus(
 
     Rows are decoded in parts, each a file beside `path` until all are there, so a
     killed run goes on at the first missing part. Rows whose output did not end
-    within the task's length are left out.
+    within the task's length, or half as many tokens again as the input, are left
+    out.
 
     Args:
       algorithm: plain decoding by the target, for a corpus its greedy or sampled one.
@@ -102,12 +103,22 @@ def _decode(
         tokens = pad([inputs[i] for i in members], length, batch_size)
         # Rows that only fill the batch get the first member's input.
         tokens[len(members) :] = tokens[0]
-        room = min(task.max_target_length, 2 * length + 16)
+        # A row that repeats itself must not hold up the others for long.
+        limits = [3 * len(inputs[i]) // 2 + 8 for i in members]
+        limits += [1] * (batch_size - len(members))
         key = jax.random.key(seed)
         places = [first + i for i in members] + [0] * (batch_size - len(members))
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, np.array(places))
         start = np.full((batch_size, 1), PAD_ID, np.int32)
-        out = generate(algorithm, params, tokens, start, keys, max_new_tokens=room)
+        out = generate(
+            algorithm,
+            params,
+            tokens,
+            start,
+            keys,
+            max_new_tokens=np.minimum(limits, task.max_target_length),
+            max_length=1 + min(task.max_target_length, 3 * length // 2 + 8),
+        )
         ids, lengths = np.asarray(out.tokens), np.asarray(out.lengths)
         for row, i in enumerate(members):
             kept = ids[row, : lengths[row]].tolist()
