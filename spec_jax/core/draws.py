@@ -7,7 +7,7 @@ batch size or padding, and no state of a generator is carried.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key, UInt
 
 BLOCK = 128
 """Entries of the vocabulary that share one sum in `draw`."""
@@ -19,7 +19,9 @@ VERIFY = 1
 """Role of the draws that judge it: the accepted count and the next token."""
 
 
-def row_keys(key: Key[Array, "*rows"], batch: int) -> Key[Array, "b"]:
+def row_keys(
+    key: Key[Array, "*rows"] | UInt[Array, "..."], batch: int
+) -> Key[Array, "b"]:
     """One key a row.
 
     Args:

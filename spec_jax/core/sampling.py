@@ -7,7 +7,7 @@ temperature up to 1e-4 is argmax.
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +57,7 @@ class SamplingPolicy:
     top_p: float = 1.0
     min_p: float = 0.0
     vocab_limit: int | None = None
-    banned: tuple[int, ...] = ()
+    banned: Sequence[int] = ()
 
     def __post_init__(self):
         object.__setattr__(self, "banned", tuple(self.banned))
@@ -166,7 +166,7 @@ def check_sampling(sampling: Sampling | None, batch: int) -> None:
 
 
 def _row_values(
-    sampling: Sampling | None, logits: Float[Array, "b *t v"]
+    sampling: Sampling | None, logits: Float[Array, "*b v"]
 ) -> dict[str, Array]:
     """Per-row values, shaped to broadcast against the logits."""
     check_sampling(sampling, logits.shape[0])

@@ -10,7 +10,7 @@ Reference: Leviathan et al. 2023, https://arxiv.org/abs/2211.17192.
 import numpy as np
 
 
-def acceptance_rate(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+def acceptance_rate(p: np.ndarray, q: np.ndarray) -> np.ndarray | np.floating:
     """beta = sum_x min(p(x), q(x)); its mean over contexts is alpha.
 
     Args:
@@ -22,7 +22,7 @@ def acceptance_rate(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     return np.minimum(p, q).sum(-1)
 
 
-def rejection_sampling_rate(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+def rejection_sampling_rate(p: np.ndarray, q: np.ndarray) -> np.ndarray | np.floating:
     """What plain rejection sampling would accept; never more than beta.
 
     That is min over x of q(x) / p(x), tokens with p = 0 set aside.
@@ -33,7 +33,7 @@ def rejection_sampling_rate(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     return np.minimum(ratio.min(-1), 1.0)
 
 
-def expected_tokens(alpha: float, gamma: float) -> float:
+def expected_tokens(alpha: float, gamma: float | int) -> float:
     """Tokens per target run, (1 - alpha^(gamma + 1)) / (1 - alpha).
 
     Args:
@@ -51,7 +51,7 @@ def expected_tokens(alpha: float, gamma: float) -> float:
     if gamma < 0:
         raise ValueError(f"want gamma >= 0, got {gamma}")
     if alpha == 1:
-        return gamma + 1
+        return float(gamma + 1)
     return (1 - alpha ** (gamma + 1)) / (1 - alpha)
 
 

@@ -1,6 +1,7 @@
 """The baseline: one target call, one token. The oracle of every test."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ from spec_jax.base import Decoder
 from spec_jax.core.draws import draw, position_keys, uniforms
 from spec_jax.core.sampling import SamplingPolicy, token_logprobs
 from spec_jax.core.verification import Verdict
-from spec_jax.decoding.commit import StopSequences, as_stop, commit, newest
+from spec_jax.decoding.commit import as_stop, commit, newest
 from spec_jax.decoding.start import initial_state
 
 
@@ -30,7 +31,7 @@ class Autoregressive:
     policy: SamplingPolicy
     eos_id: int | None = 1
     pad_id: int = 0
-    stop: StopSequences = ()
+    stop: Sequence[Sequence[int]] = ()
     logprobs: bool = False
 
     def __post_init__(self):

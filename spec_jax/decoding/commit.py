@@ -2,8 +2,10 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from spec_jax.base import DecodeState, StepInfo, StopReason
@@ -12,7 +14,7 @@ from spec_jax.core.verification import Verdict
 StopSequences = tuple[tuple[int, ...], ...]
 
 
-def as_stop(stop: Iterable[Iterable[int]]) -> StopSequences:
+def as_stop(stop: Iterable[Any]) -> StopSequences:
     """Stop sequences as a hashable value.
 
     Raises:
@@ -139,8 +141,10 @@ def _ends_stop(
 
 
 def text_tokens(
-    tokens: Sequence[int], eos_id: int | None, stop: StopSequences = ()
-) -> Sequence[int]:
+    tokens: Sequence[int] | np.ndarray,
+    eos_id: int | None,
+    stop: Sequence[Sequence[int]] = (),
+) -> Sequence[int] | np.ndarray:
     """Committed tokens without the EOS or stop sequence that ended them.
 
     Args:
@@ -152,7 +156,7 @@ def text_tokens(
       >>> text_tokens([5, 6, 7, 1], eos_id=1), text_tokens([5, 6, 7], 1, ((6, 7),))
       ([5, 6, 7], [5])
     """
-    endings = sorted(stop, key=len, reverse=True)
+    endings = sorted(map(tuple, stop), key=len, reverse=True)
     endings = [(eos_id,), *endings] if eos_id is not None else endings
     for ending in endings:
         if tuple(int(token) for token in tokens[-len(ending) :]) == ending:

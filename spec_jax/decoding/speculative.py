@@ -1,6 +1,7 @@
 """The algorithm of the paper: draft gamma tokens, judge them in one target call."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 
@@ -8,7 +9,7 @@ from spec_jax.base import Decoder, DraftSource, Rule
 from spec_jax.core.draws import DRAFT, VERIFY, step_keys
 from spec_jax.core.sampling import SamplingPolicy, token_logprobs
 from spec_jax.core.verification import TokenRule, verify, verify_greedy
-from spec_jax.decoding.commit import StopSequences, as_stop, commit, newest
+from spec_jax.decoding.commit import as_stop, commit, newest
 from spec_jax.decoding.start import initial_state
 
 
@@ -36,7 +37,7 @@ class Speculative:
     rule: Rule = dataclasses.field(default_factory=TokenRule)
     eos_id: int | None = 1
     pad_id: int = 0
-    stop: StopSequences = ()
+    stop: Sequence[Sequence[int]] = ()
     logprobs: bool = False
 
     def __post_init__(self):

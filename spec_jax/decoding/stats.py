@@ -148,5 +148,5 @@ class Statistics:
         )
 
 
-def _ratio(part: int, whole: int) -> float:
+def _ratio(part: int | np.integer, whole: int | np.integer) -> float:
     return float(part / whole) if whole else float("nan")

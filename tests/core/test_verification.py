@@ -16,6 +16,7 @@ P = jnp.array([0.5, 0.3, 0.2])
 Q = jnp.array([0.2, 0.3, 0.5])
 BELOW_ONE = 1 - 2.0**-23
 RULES = [TokenRule()]
+judge = jax.jit(verify, static_argnums=0)
 
 
 def toy(p, q):
@@ -93,8 +94,8 @@ def test_missing_probs_are_point_masses():
     dense = Proposal(tokens, jax.nn.one_hot(tokens, 3), count)
     sparse = Proposal(tokens, None, count)
     for a, b in zip(
-        jax.tree.leaves(verify(TokenRule(), keys, dense, p)),
-        jax.tree.leaves(verify(TokenRule(), keys, sparse, p)),
+        jax.tree.leaves(judge(TokenRule(), keys, dense, p)),
+        jax.tree.leaves(judge(TokenRule(), keys, sparse, p)),
     ):
         np.testing.assert_array_equal(a, b)
 
@@ -132,7 +133,8 @@ def test_extreme_uniforms(monkeypatch, u, p, q):
     )
     proposal = Proposal(jnp.array([[1]]), jnp.array([[q]]), jnp.array([1]))
     keys = row_keys(jax.random.key(0), 1)
-    verdict = verify(TokenRule(), keys, proposal, jnp.array([[p, p]]))
+    fresh = jax.jit(lambda *laws: verify(TokenRule(), keys, *laws))
+    verdict = fresh(proposal, jnp.array([[p, p]]))
     assert (verdict.accepted[0], verdict.token[0]) == (0, 0)
 
 
@@ -146,7 +148,8 @@ def test_zero_q_is_rejected(monkeypatch, u):
     proposal = Proposal(jnp.array([[1]]), probs, jnp.array([1]))
     keys = row_keys(jax.random.key(0), 1)
     p = jnp.array([[[0.5, 0.5]] * 2])
-    assert verify(TokenRule(), keys, proposal, p).accepted[0] == 0
+    fresh = jax.jit(lambda *laws: verify(TokenRule(), keys, *laws))
+    assert fresh(proposal, p).accepted[0] == 0
 
 
 def test_empty_residual_falls_back_to_p():
@@ -193,7 +196,7 @@ def test_past_the_count_nothing_is_accepted():
     count = jnp.arange(n) % 4
     p = jnp.tile(jnp.array([1.0, 0, 0]), (n, 4, 1))
     keys = row_keys(jax.random.key(0), n)
-    verdict = verify(TokenRule(), keys, Proposal(tokens, probs, count), p)
+    verdict = judge(TokenRule(), keys, Proposal(tokens, probs, count), p)
     np.testing.assert_array_equal(verdict.accepted, count)
 
 
@@ -204,8 +207,8 @@ def test_what_lies_past_the_count_is_not_read():
     p = jnp.array([[P, P, P * jnp.nan, P * jnp.nan]])
     for seed in range(20):
         keys = row_keys(jax.random.key(seed), 1)
-        verdict = verify(TokenRule(), keys, Proposal(tokens, probs, jnp.array([1])), p)
-        clean = verify(
+        verdict = judge(TokenRule(), keys, Proposal(tokens, probs, jnp.array([1])), p)
+        clean = judge(
             TokenRule(),
             keys,
             Proposal(tokens, probs, jnp.array([1])),
@@ -235,7 +238,7 @@ def test_greedy_verification_is_the_rule_at_temperature_zero():
     proposal = Proposal(tokens, q, jnp.arange(n) % (gamma + 1))
     verdict = verify_greedy(proposal, choice)
     keys = row_keys(jax.random.key(1), n)
-    by_law = verify(TokenRule(), keys, proposal, jax.nn.one_hot(choice, v))
+    by_law = judge(TokenRule(), keys, proposal, jax.nn.one_hot(choice, v))
     np.testing.assert_array_equal(verdict.accepted, by_law.accepted)
     np.testing.assert_array_equal(verdict.token, by_law.token)
 

@@ -278,6 +278,9 @@ def test_the_target_may_be_filled_to_its_limit():
         run(Autoregressive(tight, GREEDY), n=13)
 
 
+@pytest.mark.skipif(
+    hasattr(generate, "__wrapped__"), reason="checked annotations refuse these first"
+)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -96,6 +96,7 @@ def test_caches_after_a_rejection():
     state = algorithm.init(
         PARAMS, None, jnp.array(PROMPTS), jnp.array(LENGTHS), KEY, jnp.full(4, 40), 44
     )
+    extend = jax.jit(DECODER.extend)
     rejected = 0
     for _ in range(6):
         state, info = speculative_step(algorithm, PARAMS, state)
@@ -103,11 +104,11 @@ def test_caches_after_a_rejection():
         start = state.length - 1
         newest = jnp.take_along_axis(state.tokens, start[:, None], 1)
         target = PARAMS["target"]
-        logits, _ = DECODER.extend(target, state.target_cache, newest, start)
+        logits, _ = extend(target, state.target_cache, newest, start)
         fresh = DECODER.init_cache(target, None, 4, 60)
         zero = jnp.zeros(4, jnp.int32)
-        _, fresh = DECODER.extend(target, fresh, state.tokens, zero)
-        want, _ = DECODER.extend(target, fresh, newest, start)
+        _, fresh = extend(target, fresh, state.tokens, zero)
+        want, _ = extend(target, fresh, newest, start)
         np.testing.assert_allclose(logits, want, atol=1e-5)
     assert rejected > 5
 

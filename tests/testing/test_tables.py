@@ -12,6 +12,7 @@ DECODER = TableDecoder(V)
 TABLE = jax.random.normal(jax.random.key(0), (V, V, V))
 TOKENS = jnp.array([[1, 2, 3, 0, 2, 1], [3, 3, 0, 1, 1, 2]])
 ZERO = jnp.zeros(2, jnp.int32)
+extend = jax.jit(DECODER.extend)
 
 
 def empty(size=8):
@@ -19,7 +20,7 @@ def empty(size=8):
 
 
 def full():
-    return DECODER.extend(TABLE, empty(), TOKENS, ZERO)[0]
+    return extend(TABLE, empty(), TOKENS, ZERO)[0]
 
 
 def test_is_a_decoder():
@@ -29,7 +30,7 @@ def test_is_a_decoder():
 def test_one_by_one_equals_all_at_once():
     cache = empty()
     for i in range(6):
-        logits, cache = DECODER.extend(TABLE, cache, TOKENS[:, i : i + 1], ZERO + i)
+        logits, cache = extend(TABLE, cache, TOKENS[:, i : i + 1], ZERO + i)
         np.testing.assert_array_equal(logits[:, 0], full()[:, i])
 
 
@@ -44,35 +45,35 @@ def test_the_law_is_that_of_the_logits():
 
 def test_rollback_is_writing_again():
     """BEHAVIOURS 25: a slot written twice holds the second value."""
-    _, cache = DECODER.extend(TABLE, empty(), TOKENS.at[:, 3:].set(1), ZERO)
-    logits, _ = DECODER.extend(TABLE, cache, TOKENS[:, 3:], ZERO + 3)
+    _, cache = extend(TABLE, empty(), TOKENS.at[:, 3:].set(1), ZERO)
+    logits, _ = extend(TABLE, cache, TOKENS[:, 3:], ZERO + 3)
     np.testing.assert_array_equal(logits, full()[:, 3:])
 
 
 def test_rows_stand_at_different_positions():
     start = jnp.array([2, 4])
-    cache = DECODER.extend(TABLE, empty(), TOKENS[:, :4], ZERO)[1]
+    cache = extend(TABLE, empty(), TOKENS[:, :4], ZERO)[1]
     new = jnp.stack([TOKENS[0, 2:4], TOKENS[1, 4:6]])
-    logits, _ = DECODER.extend(TABLE, cache, new, start)
+    logits, _ = extend(TABLE, cache, new, start)
     np.testing.assert_array_equal(logits[0], full()[0, 2:4])
     np.testing.assert_array_equal(logits[1], full()[1, 4:6])
 
 
 def test_a_skipped_slot_is_seen():
-    cache = DECODER.extend(TABLE, empty(), TOKENS[:, :3], ZERO)[1]
-    logits, cache = DECODER.extend(TABLE, cache, TOKENS[:, 3:5], ZERO + 4)
+    cache = extend(TABLE, empty(), TOKENS[:, :3], ZERO)[1]
+    logits, cache = extend(TABLE, cache, TOKENS[:, 3:5], ZERO + 4)
     assert jnp.isnan(logits).all()
     assert jnp.isnan(cache[:, 3]).all()
 
 
 def test_a_stale_slot_is_seen():
-    cache = DECODER.extend(TABLE, empty(), TOKENS.at[:, 1].set(0), ZERO)[1]
-    logits, _ = DECODER.extend(TABLE, cache, TOKENS[:, 5:], ZERO + 5)
+    cache = extend(TABLE, empty(), TOKENS.at[:, 1].set(0), ZERO)[1]
+    logits, _ = extend(TABLE, cache, TOKENS[:, 5:], ZERO + 5)
     assert (logits[:, 0] != full()[:, 5]).any(-1).all()
 
 
 def test_a_write_past_the_end_is_seen():
-    logits, cache = DECODER.extend(TABLE, empty(5), TOKENS, ZERO)
+    logits, cache = extend(TABLE, empty(5), TOKENS, ZERO)
     assert not jnp.isnan(logits[:, :5]).any()
     assert jnp.isnan(logits[:, 5]).all()
     np.testing.assert_array_equal(cache, TOKENS[:, :5])
