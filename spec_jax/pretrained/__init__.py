@@ -1,0 +1,1 @@
+"""The shipped pair: data only."""
