@@ -40,7 +40,7 @@ def copying(rng, count=96):
 def settings(steps, **fields):
     defaults = {
         "batch_tokens": 24 * 32,
-        "learning_rate": 1e-2,
+        "learning_rate": 5e-2,
         "warmup_steps": 5,
         "checkpoint_period": 5,
         "eval_period": 10,
