@@ -23,6 +23,7 @@ def version() -> str:
 EVAL = ["seqio>=0.0.18"]
 CORPORA = ["lxml>=5", "polib>=1.2"]
 TEST = [
+    *CORPORA,
     "beartype>=0.19",
     "codespell>=2.3",
     "import-linter>=2.3",
@@ -85,7 +86,7 @@ setup(
         "corpora": CORPORA,
         "test": TEST,
         "tpu": ["jax[tpu]>=0.10,<0.13"],
-        "dev": [*TEST, *CORPORA, "pre-commit>=3.7", "pyrefly>=0.20"],
+        "dev": [*TEST, "pre-commit>=3.7", "pyrefly>=0.20"],
     },
     entry_points={"console_scripts": ["spec-jax = spec_jax.cli.main:run"]},
     classifiers=[

@@ -10,9 +10,6 @@ import sys
 
 import pytest
 
-pytest.importorskip("lxml")
-pytest.importorskip("polib")
-
 from spec_jax.data.corpora import BuildError, build, build_debian
 from spec_jax.data.corpora.splits import SPLITS, split_of
 

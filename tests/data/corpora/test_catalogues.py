@@ -1,5 +1,6 @@
 """Gettext catalogues."""
 
+import polib
 import pytest
 
 from spec_jax.data.corpora.catalogues import (
@@ -61,7 +62,6 @@ def test_markup_of_labels_is_removed(message, text):
 
 
 def test_manuals_become_pairs(tmp_path):
-    pytest.importorskip("polib")
     for name in ("dpkg/po/de.po", "dpkg/po/fr.po", "guide/po/de/intro.po"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,6 @@ def test_manuals_become_pairs(tmp_path):
 
 
 def test_interfaces_become_pairs(tmp_path):
-    polib = pytest.importorskip("polib")
     catalogue = polib.POFile()
     catalogue.metadata = {"Content-Type": "text/plain; charset=UTF-8"}
     catalogue.append(

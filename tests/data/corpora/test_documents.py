@@ -1,9 +1,5 @@
 """HTML and XML documents, and gettext catalogues."""
 
-import pytest
-
-pytest.importorskip("lxml")
-
 from spec_jax.data.corpora.alignment import Unit
 from spec_jax.data.corpora.documents import document_tree_pairs
 from spec_jax.data.corpora.libreoffice import libreoffice_help_pairs, read_help_page
