@@ -10,6 +10,7 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax.linen.partitioning import param_with_axes
 from jaxtyping import Array, Float, Int
 
@@ -24,6 +25,10 @@ from spec_jax.models.attention import (
 )
 from spec_jax.models.kv_cache import slice_rows, update_rows
 from spec_jax.models.t5.config import T5Config
+
+# Up to this many queries take their biases as slices, which cost next to nothing; a
+# long prefill would make a long program of them, and gathers.
+_SLICED_TOKENS = 16
 
 KeysValues = tuple[Float[Array, "b h l d"], Float[Array, "b h l d"]]
 
@@ -332,10 +337,10 @@ def _cached_bias(cache: T5Cache, start, num_tokens: int):
     first = length - start - num_tokens
     width = length + num_tokens - 1
     window = slice_rows(cache.distance_bias, first, width)
-    rows = [
-        window[:, :, num_tokens - 1 - i : num_tokens - 1 - i + length]
-        for i in range(num_tokens)
-    ]
+    shifts = num_tokens - 1 - np.arange(num_tokens)
+    if num_tokens > _SLICED_TOKENS:
+        return window[:, :, shifts[:, None] + np.arange(length)]
+    rows = [window[:, :, shift : shift + length] for shift in shifts]
     return jnp.stack(rows, axis=2)
 
 
