@@ -128,7 +128,8 @@ def test_padded_encoder_inputs_change_nothing():
     config, params, inputs, tokens, full = setting("1.1")
     padded = np.pad(inputs, ((0, 0), (0, 7)))
     got = Transformer(config).apply({"params": params}, padded, tokens)
-    np.testing.assert_allclose(got, full, atol=1e-5)
+    # Products of another width sum in another order, so the last bits may differ.
+    np.testing.assert_allclose(got, full, atol=1e-5 * np.abs(full).max())
 
 
 def test_cross_attention_keys_are_made_once():
