@@ -13,7 +13,6 @@ import numpy as np
 from spec_jax.base import Rule
 from spec_jax.checkpoints import (
     CheckpointError,
-    check_float16,
     load_params,
     read_config,
     save_weights,
@@ -94,7 +93,7 @@ class Pair:
           ValueError: for float16 with T5 1.1.
         """
         target, draft = (
-            T5Decoder(_with_dtype(model.config, dtype))
+            T5Decoder(dataclasses.replace(model.config, dtype=dtype))
             for model in (self.target, self.draft)
         )
         cast = jax.tree.map(lambda x: x.astype(target.config.dtype), self.params)
@@ -136,7 +135,8 @@ def load_pair(
     given = {"target": (target, target_config), "draft": (draft, draft_config)}
     for role, (path, config) in given.items():
         folder = resolve(path)
-        config = _with_dtype(config or read_model_config(folder, role), dtype)
+        config = config or read_model_config(folder, role)
+        config = dataclasses.replace(config, dtype=dtype)
         if config.vocab_size < pieces.vocab_size:
             raise ValueError(
                 f"the {role} at {folder} has a table of {config.vocab_size} rows, the "
@@ -216,11 +216,6 @@ def read_model_config(folder: str, role: str = "target") -> T5Config:
         f"is unknown: give {role}_config (in gin: load_pair.{role}_config = "
         f"@{role}/T5Config())"
     )
-
-
-def _with_dtype(config: T5Config, dtype) -> T5Config:
-    check_float16(jnp.dtype(dtype), config.mlp_activations)
-    return dataclasses.replace(config, dtype=dtype)
 
 
 def _short(path: str) -> str:

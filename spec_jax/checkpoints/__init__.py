@@ -1,7 +1,7 @@
 """Reading t5x's and Hugging Face's T5 checkpoints; reading and writing our own."""
 
 from spec_jax.checkpoints.huggingface import load_huggingface, read_config
-from spec_jax.checkpoints.loading import check_float16, load_params
+from spec_jax.checkpoints.loading import load_params
 from spec_jax.checkpoints.mapping import resize_vocabulary
 from spec_jax.checkpoints.orbax import (
     TrainingCheckpoints,
@@ -15,7 +15,6 @@ from spec_jax.checkpoints.weights import load_weights, save_weights, weights_met
 __all__ = [
     "CheckpointError",
     "TrainingCheckpoints",
-    "check_float16",
     "load_huggingface",
     "load_params",
     "load_weights",

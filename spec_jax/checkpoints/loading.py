@@ -3,8 +3,7 @@
 import os
 import pathlib
 import re
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -68,7 +67,6 @@ def load_params(
             described |= _resized(arrays, vocab_size)
         check_fits(described, wanted, where, name)
     values = read_arrays(arrays, dtype)
-    _warn_float16(values, where)
     if vocab_size is not None:
         values = flatten(mapping.resize_vocabulary(unflatten(values), vocab_size))
     if wanted is not None:
@@ -113,26 +111,6 @@ def open_checkpoint(
     raise CheckpointError(f"no checkpoint at {folder.path}; wanted {WANTED}")
 
 
-def check_float16(dtype: Any, mlp_activations: Sequence[str]) -> None:
-    """Refuse to run T5 v1.1 in float16.
-
-    Its activations reach 2.8e5 and float16 ends at 65504, so logits come out as NaN.
-    To be called wherever a network's activation dtype is chosen.
-
-    Args:
-      dtype: of the activations.
-      mlp_activations: two for the gated MLPs of v1.1.
-
-    Raises:
-      ValueError: for float16 with gated MLPs.
-    """
-    if np.dtype(dtype) == np.float16 and len(mlp_activations) > 1:
-        raise ValueError(
-            "T5 v1.1 cannot run in float16: its activations reach 2.8e5 and float16 "
-            "ends at 65504; use bfloat16 or float32"
-        )
-
-
 def _open_file(file: pathlib.Path) -> dict[str, StoredArray]:
     if file.suffix != ".safetensors":
         return t5x.open_legacy(Folder.at(file.parent), file.name)
@@ -174,16 +152,6 @@ def _resized(arrays: Mapping[str, StoredArray], rows: int) -> dict[str, Any]:
             shape[axis] = rows
             resized[name] = jax.ShapeDtypeStruct(tuple(shape), arrays[name].dtype)
     return resized
-
-
-def _warn_float16(values: Mapping[str, np.ndarray], where: str) -> None:
-    gated = any("/wi_0/" in name for name in values)
-    if gated and any(value.dtype == np.float16 for value in values.values()):
-        warnings.warn(
-            f"{where}: parameters of a T5 v1.1 in float16. Its activations reach "
-            "2.8e5 and float16 ends at 65504: compute in bfloat16 or float32",
-            stacklevel=3,
-        )
 
 
 def _placed(value: np.ndarray, leaf: Any) -> Any:

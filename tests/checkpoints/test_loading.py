@@ -2,14 +2,13 @@
 
 import subprocess
 import sys
-import warnings
 
 import jax
 import ml_dtypes
 import numpy as np
 import pytest
 
-from spec_jax.checkpoints import CheckpointError, check_float16, load_params
+from spec_jax.checkpoints import CheckpointError, load_params
 from spec_jax.checkpoints.validation import flatten, unflatten
 from tests.golden import golden_path
 
@@ -127,21 +126,6 @@ def test_no_checkpoint_at_the_path(tmp_path, name):
 def test_a_url_that_tensorstore_does_not_know():
     with pytest.raises(CheckpointError, match="nonsense"):
         load_params("nonsense://bucket/model")
-
-
-def test_float16_with_t5_1_1():
-    """Behaviour 32."""
-    with pytest.raises(ValueError, match="65504"):
-        check_float16(np.float16, ("gelu", "linear"))
-    check_float16(ml_dtypes.bfloat16, ("gelu", "linear"))
-    check_float16(np.float32, ("gelu", "linear"))
-    check_float16("float16", ("relu",))
-    with pytest.warns(UserWarning, match=r"T5 v1\.1 in float16"):
-        load_params(golden_path(DRAFT), dtype=np.float16)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        load_params(golden_path(TIED), dtype=np.float16)
-        load_params(golden_path(DRAFT), dtype=ml_dtypes.bfloat16)
 
 
 def test_loading_needs_no_foreign_framework():

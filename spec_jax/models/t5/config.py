@@ -1,7 +1,6 @@
 """The hyperparameters of a T5, under t5x's field names."""
 
 import dataclasses
-import warnings
 from typing import Any
 
 import jax.numpy as jnp
@@ -31,7 +30,8 @@ class T5Config:
       relative_attention_max_distance: distances from here on share a bucket.
 
     Raises:
-      ValueError: if a size is not positive or an activation is unknown.
+      ValueError: if a size is not positive, an activation is unknown, or a T5 1.1
+        (gated MLPs) is to run in float16, which its activations overflow.
     """
 
     vocab_size: int
@@ -68,8 +68,7 @@ class T5Config:
         if not 0 <= self.dropout_rate < 1:
             raise ValueError(f"dropout_rate must be in [0, 1), got {self.dropout_rate}")
         if self.dtype == jnp.float16 and len(self.mlp_activations) > 1:
-            warnings.warn(
-                "float16 overflows in T5 1.1: activations reach 2.8e5, the type ends "
-                "at 65504. Use bfloat16 or float32.",
-                stacklevel=3,
+            raise ValueError(
+                "T5 1.1 cannot run in float16: its activations reach 2.8e5 and the "
+                "type ends at 65504; use bfloat16 or float32"
             )
