@@ -82,7 +82,12 @@ COMMANDS = (
         example="spec-jax demo",
         module="spec_jax.cli.demo",
         arguments="[TEXT]...",
-        flags=(_TASK, *_SAMPLING, _THREADS),
+        flags=(
+            _TASK,
+            *_SAMPLING,
+            Flag("svg_file", str, "also draws what is shown into this file"),
+            _THREADS,
+        ),
         base="runs/demo.gin",
     ),
     Command(
@@ -177,6 +182,7 @@ COMMANDS = (
             Flag("temperature", float, "0 is greedy", default=0.0),
             Flag("seed", int, "decides every random draw", default=0),
             Flag("batch_size", int, "rows decoded together", default=64),
+            Flag("num_examples", int, "first rows of each corpus; by default all"),
         ),
     ),
 )

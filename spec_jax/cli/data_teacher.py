@@ -7,6 +7,7 @@ from rich.progress import Progress
 
 from spec_jax.checkpoints import load_params
 from spec_jax.cli.errors import UsageError
+from spec_jax.cli.settings import positive
 from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable
 from spec_jax.core.sampling import SamplingPolicy
@@ -29,6 +30,7 @@ def main(invocation) -> None:
         == pathlib.Path(flags.data_dir).resolve()
     ):
         raise UsageError("want another --output_dir than --data_dir: files would clash")
+    positive(flags, "batch_size", "num_examples")
     work = []
     for task, split in itertools.product(TASKS.values(), SPLITS):
         source = corpus_path(flags.data_dir, task, split)
@@ -58,7 +60,7 @@ def main(invocation) -> None:
                 params,
                 vocabulary,
                 task,
-                read_rows(source),
+                read_rows(source)[: flags.num_examples],
                 path,
                 batch_size=flags.batch_size,
                 seed=flags.seed,

@@ -23,7 +23,8 @@ from spec_jax.cli.decoding import (
 )
 from spec_jax.cli.runtime import limit_cpu_threads
 from spec_jax.cli.settings import positive, require
-from spec_jax.cli.terminal import make_console, shows_color
+from spec_jax.cli.terminal import draw_svg, make_console, shows_color
+from spec_jax.cli.texts import check_writable, write_whole
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.examples import get_task
 from spec_jax.data.samples import load_samples
@@ -105,8 +106,13 @@ def main(invocation) -> None:
     settings: DemoSettings = invocation.settings
     limit_cpu_threads(invocation.flags.cpu_threads, batch=1)
     texts = choose_texts(settings.task, invocation.arguments)
-    console = make_console()
-    show(settings, texts, console)
+    picture = invocation.flags.svg_file
+    if picture is not None:
+        check_writable(picture)
+    show = decode_texts(settings, texts)
+    show(make_console())
+    if picture is not None:
+        write_whole(picture, draw_svg(show))
 
 
 def choose_texts(task: str | None, given: Sequence[str]) -> list[DemoText]:
@@ -123,8 +129,10 @@ def choose_texts(task: str | None, given: Sequence[str]) -> list[DemoText]:
     return texts
 
 
-def show(settings: DemoSettings, texts: Sequence[DemoText], console: Console) -> None:
-    """Decodes the texts and prints them: a figure each, then the table."""
+def decode_texts(
+    settings: DemoSettings, texts: Sequence[DemoText]
+) -> Callable[[Console], None]:
+    """Decodes the texts; returns what prints them: a figure each, then the table."""
     with make_console(stderr=True).status("loading the pair") as status:
         dtype, plain_dtype = fastest_dtypes(settings.dtype, settings.plain_dtype)
         pair = settings.load_pair(dtype=dtype)
@@ -145,16 +153,19 @@ def show(settings: DemoSettings, texts: Sequence[DemoText], console: Console) ->
         status.update("decoding")
         timed = [time_ways(ways, row, settings) for row in rows]
 
-    print_heading(console, settings, pair)
-    for number, (text, row_runs) in enumerate(zip(texts, runs, strict=True), 1):
-        print_text(console, number, text, row_runs, pair)
-    console.print(results_table(timed))
-    console.print(
-        f"Medians of {settings.repeats} runs; speculative in {pair.dtype}, plain in "
-        f"{plain_pair.dtype}, {jax.devices()[0].platform}. "
-        "`spec-jax evaluate` measures more texts.",
-        style="dim",
-    )
+    def show(console: Console) -> None:
+        print_heading(console, settings, pair)
+        for number, (text, row_runs) in enumerate(zip(texts, runs, strict=True), 1):
+            print_text(console, number, text, row_runs, pair)
+        console.print(results_table(timed))
+        console.print(
+            f"Medians of {settings.repeats} runs; speculative in {pair.dtype}, plain "
+            f"in {plain_pair.dtype}, {jax.devices()[0].platform}. "
+            "`spec-jax evaluate` measures more texts.",
+            style="dim",
+        )
+
+    return show
 
 
 def encode(

@@ -1,4 +1,5 @@
 import re
+from xml.etree import ElementTree
 
 import pytest
 
@@ -51,3 +52,16 @@ def test_an_empty_text_is_an_error(fails, pair_flags):
 
 def test_an_unknown_task_is_an_error(fails):
     assert "unknown task 'foo'" in fails("demo", "--task=foo")
+
+
+def test_it_draws_what_it_shows(demo, tmp_path):
+    picture = tmp_path / "new" / "demo.svg"
+    demo("Choose the item.", f"--svg_file={picture}")
+    drawn = ElementTree.parse(picture)
+    words = " ".join("".join(drawn.getroot().itertext()).split())
+    assert "Choose\xa0the\xa0item." in words and "tokens\xa0a\xa0run" in words
+    assert "http" not in picture.read_text().replace("http://www.w3.org", "")
+
+
+def test_a_picture_that_cannot_be_written_is_an_error(fails, pair_flags, tmp_path):
+    assert "is a folder" in fails("demo", *pair_flags, f"--svg_file={tmp_path}", "A.")

@@ -73,6 +73,15 @@ def test_an_unknown_command_names_the_nearest(fails):
     assert "`spec-jax --help`" in fails("qqqqqqqq")
 
 
+def test_a_missing_gin_file_is_named(fails, tmp_path):
+    """BEHAVIOURS 33: non-zero exit, the path in the message, no traceback."""
+    missing = tmp_path / "none.gin"
+    assert str(missing) in fails("generate", "x", f"--gin_file={missing}")
+    outer = tmp_path / "outer.gin"
+    outer.write_text(f"include '{missing}'\n")
+    assert str(missing) in fails("evaluate", f"--gin_file={outer}")
+
+
 def test_data_alone_lists_its_parts(fails, run):
     message = fails("data")
     assert "debian" in message and "vocabulary" in message

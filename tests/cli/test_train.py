@@ -163,6 +163,13 @@ def test_a_teacher_answers_what_training_reads(
         "summ.validation.jsonl.gz",
     ]
     assert [len(args[4]) for args, _ in calls] == [150, 4, 8, 4]
+    calls.clear()
+    few = run(*command, f"--output_dir={tmp_path}", "--num_examples=6")
+    assert few.status == 0, few
+    assert [len(args[4]) for args, _ in calls] == [6, 4, 6, 4]
+    assert "want num_examples >= 1, got 0" in fails(
+        *command, f"--output_dir={tmp_path}", "--num_examples=0"
+    )
     assert all(kwargs["seed"] == 3 for _, kwargs in calls)
 
 

@@ -121,6 +121,11 @@ def test_logits_are_cast_first():
     assert probs.dtype == jnp.float32
     np.testing.assert_array_equal(probs, [0.5, 0.5])
     assert SamplingPolicy(temperature=0.0).greedy(logits) == 0
+    many = jax.random.normal(jax.random.key(0), (4, 50)).astype(jnp.bfloat16) * 3
+    policy = SamplingPolicy(temperature=0.7, top_p=0.9)
+    np.testing.assert_array_equal(
+        jax.jit(policy.probs)(many), jax.jit(policy.probs)(many.astype(jnp.float32))
+    )
 
 
 def test_banned_ids_and_the_vocabulary_limit():

@@ -121,6 +121,18 @@ def test_matching_accepts_less():
     assert float(P @ Q) == pytest.approx(0.29, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    "gamma, want", enumerate((2 / 3, 10 / 9, 38 / 27, 130 / 81), 1)
+)
+def test_expected_accepted_tokens(gamma, want):
+    """BEHAVIOURS 5, the token rule's half: alpha is 2/3 at every position."""
+    p, q = np.array([1 / 3, 2 / 3]), np.array([2 / 3, 1 / 3])
+    drafts, drawn, q, p = drafted_laws(*toy(p, q), (0,), gamma)
+    accept = jax.vmap(TokenRule().accept_law)(drafts, jnp.float32(q), jnp.float32(p))
+    expected = drawn @ np.asarray(accept) @ np.arange(gamma + 1)
+    assert expected == pytest.approx(want, abs=1e-6)
+
+
 @pytest.mark.parametrize("u", [0.0, BELOW_ONE])
 @pytest.mark.parametrize(
     ("p", "q"),

@@ -86,15 +86,40 @@ def test_joint_law_of_rows_with_their_own_temperatures():
         assert pvalue > SIGNIFICANCE
 
 
-def test_a_banned_token_is_never_emitted():
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_banned_token_is_never_emitted(temperature):
     """BEHAVIOURS 16: not accepted, not as correction, not as bonus."""
-    policy = SamplingPolicy(banned=(1,))
+    policy = SamplingPolicy(temperature=temperature, banned=(1,))
     draft = ModelDraft(DECODER, SamplingPolicy(), 3)  # goes on proposing it
     algorithm = Speculative(DECODER, draft, policy, eos_id=None)
     tokens = sampled(algorithm, 20_000, batch=20_000)
     law = chain_law(table_law(TARGET, policy), PROMPT, 4)
     assert not (tokens == 1).any()
     assert chi_square_pvalue(tokens, law) > SIGNIFICANCE
+
+
+def test_filters_are_the_same_in_both_algorithms():
+    """BEHAVIOURS 12: whatever is emitted had (.7311, .2689, 0)."""
+    policy = SamplingPolicy(temperature=2.0, top_p=0.8)
+    draft = ModelDraft(DECODER, SamplingPolicy(), 2)
+    table = jnp.broadcast_to(jnp.array([3.0, 1.0, 0.0]), (V, V, V))
+    for algorithm in (
+        Speculative(DECODER, draft, policy, eos_id=None, logprobs=True),
+        Autoregressive(DECODER, policy, eos_id=None, logprobs=True),
+    ):
+        out = generate(
+            algorithm,
+            {"target": table, "draft": DRAFT},
+            None,
+            np.tile(PROMPT, (5_000, 1)),
+            jax.random.key(3),
+            max_new_tokens=4,
+        )
+        law = np.array([0.7311, 0.2689, 0.0])
+        had = np.exp(out.policy_logprobs)
+        np.testing.assert_allclose(had, law[np.asarray(out.tokens)], atol=1e-4)
+        samples = np.asarray(out.tokens).reshape(-1, 1)
+        assert chi_square_pvalue(samples, law) > SIGNIFICANCE
 
 
 def test_acceptance_is_what_theory_says():

@@ -142,14 +142,21 @@ def test_one_program_for_a_bucket(temperature):
 
 
 def test_parameters_are_arguments():
-    """BEHAVIOURS 27: other parameters give other output without another trace."""
+    """BEHAVIOURS 27: other parameters act without another trace, the draft's too."""
     decoder = Watched(V, max_length=98)
-    algorithm = Autoregressive(decoder, GREEDY, eos_id=None)
-    first = run(algorithm, {"target": TABLES[0]})
-    traced = len(decoder.calls)
-    second = run(algorithm, {"target": TABLES[1]})
-    assert len(decoder.calls) == traced
-    assert (np.asarray(first.tokens) != np.asarray(second.tokens)).any()
+    plain = Autoregressive(decoder, GREEDY, eos_id=None)
+    draft = ModelDraft(decoder, GREEDY, GAMMA)
+    speculative = Speculative(decoder, draft, GREEDY, eos_id=None)
+    swapped = {"target": TABLES[1], "draft": TABLES[0]}
+    for algorithm in (plain, speculative):
+        first = run(algorithm, PERFECT)
+        traced = len(decoder.calls)
+        second = run(algorithm, swapped)
+        assert (np.asarray(first.tokens) != np.asarray(second.tokens)).any()
+        third = run(algorithm, PERFECT | {"draft": TABLES[1]})
+        np.testing.assert_array_equal(first.tokens, third.tokens)
+        assert len(decoder.calls) == traced > 0
+    assert first.stats.accepted_per_drafted == 1 > third.stats.accepted_per_drafted
 
 
 def compiled_step(policy):

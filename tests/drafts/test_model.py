@@ -1,5 +1,6 @@
 """ModelDraft alone: exactly what it drew from, and a cache that stays whole."""
 
+import dataclasses
 import functools
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from spec_jax import DraftSource, ModelDraft, SamplingPolicy
-from spec_jax.core.draws import DRAFT, row_keys, step_keys
+from spec_jax.core.draws import DRAFT, draw, row_keys, step_keys, uniforms
 from spec_jax.testing.tables import TableDecoder, table_law
 
 V, GAMMA, ROWS = 4, 3, 3
@@ -46,6 +47,31 @@ def test_probs_are_what_the_tokens_were_drawn_from():
             np.testing.assert_allclose(out.probs[row, i], law(prefix), atol=1e-6)
             assert law(prefix)[token] > 0
             prefix.append(token)
+
+
+@dataclasses.dataclass(frozen=True)
+class Coarse(TableDecoder):
+    """Logits in bfloat16, as a network may have them."""
+
+    def extend(self, *arguments):
+        logits, cache = super().extend(*arguments)
+        return logits.astype(jnp.bfloat16), cache
+
+
+@pytest.mark.parametrize("decoder", [DECODER, Coarse(V)], ids=["float32", "bfloat16"])
+def test_tokens_are_drawn_from_the_very_probs(decoder):
+    """BEHAVIOURS 3: the draws repeated from what is reported give the tokens."""
+    policy = SamplingPolicy(temperature=0.7, top_k=3)
+    out, _ = proposal(ModelDraft(decoder, policy, GAMMA))
+    keys = step_keys(row_keys(jax.random.key(0), ROWS), LENGTH, DRAFT, GAMMA)
+    drawn = jax.vmap(jax.vmap(draw))(uniforms(keys, 2), out.probs)
+    np.testing.assert_array_equal(drawn, out.tokens)
+    table = TABLE if decoder == DECODER else TABLE.astype(jnp.bfloat16)
+    law = table_law(table, policy)
+    assert out.probs.dtype == jnp.float32
+    for row in range(ROWS):
+        prefix = TOKENS[row, : LENGTH[row]].tolist()
+        np.testing.assert_allclose(out.probs[row, 0], law(prefix), atol=1e-6)
 
 
 def test_greedy_tokens_were_not_drawn():

@@ -11,7 +11,7 @@ import pytest
 from spec_jax.core import theory
 from spec_jax.data.examples import get_task
 from spec_jax.data.samples import load_samples
-from spec_jax.data.vocabulary import SentencePieceVocabulary
+from spec_jax.data.vocabulary import SentencePieceVocabulary, train_vocabulary
 from spec_jax.experiments import evaluate as evaluation
 from spec_jax.experiments.alpha import Alpha
 from spec_jax.experiments.costs import StepCosts
@@ -280,6 +280,17 @@ def test_warnings_say_what_is_wrong():
 def test_settings_are_checked(fields, says):
     with pytest.raises(ValueError, match=says):
         settings(**fields)
+
+
+def test_different_tokenizers_are_both_named(pair, tmp_path):
+    """BEHAVIOURS 28, second half."""
+    path = tmp_path / "other.model"
+    texts = [f"the quick brown fox number {i} jumps over it" for i in range(300)]
+    other = dataclasses.replace(pair, vocabulary=train_vocabulary(texts, path, 320))
+    with pytest.raises(ValueError) as error:
+        evaluate(pair, other, TASK, ROWS, settings())
+    assert str(path) in str(error.value)
+    assert pair.vocabulary.path in str(error.value)
 
 
 def test_an_empty_task_is_an_error(pair):

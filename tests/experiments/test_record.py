@@ -4,6 +4,8 @@ import dataclasses
 import json
 import math
 import os
+import pathlib
+import re
 
 import jax
 import pytest
@@ -73,6 +75,16 @@ def test_every_field_survives_a_change():
         if isinstance(value, int | float):
             changed = Record.from_json(json.dumps(fields | {name: value + 1}))
             assert getattr(changed, name) == value + 1
+
+
+def test_every_field_is_defined_in_the_docs():
+    """BEHAVIOURS 35, last sentence: a row of a table, and no row without a field."""
+    page = pathlib.Path(__file__).parents[2] / "docs" / "measurements.md"
+    rows = re.findall(
+        r"^\| (`[^|]+) \| .{8,} \|$", page.read_text("utf-8"), re.MULTILINE
+    )
+    defined = re.findall(r"`(\w+)`", " ".join(rows))
+    assert sorted(defined) == sorted(field.name for field in dataclasses.fields(Record))
 
 
 def test_appended_lines_come_back_in_order(tmp_path):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from spec_jax import ModelDraft, SamplingPolicy, Speculative, generate
 from spec_jax.models.t5 import T5Config, T5Decoder, Transformer
 
 CONFIGS = {
@@ -103,6 +104,26 @@ def test_a_slot_is_overwritten_and_rollback_is_a_smaller_start():
     _, fresh = decoder.extend(params, fresh, tokens[:, :6], zero)
     wanted, _ = decoder.extend(params, fresh, tokens[:, 6:9], jnp.full(ROWS, 6))
     np.testing.assert_allclose(again, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [1, 4])
+def test_a_perfect_draft_is_never_rejected(gamma):
+    """BEHAVIOURS 21 on a network: 50 steps of gamma + 1 tokens, at T = 0."""
+    config, params, inputs, tokens, _ = setting("1.1")
+    decoder, policy = T5Decoder(config), SamplingPolicy(temperature=0.0)
+    draft = ModelDraft(decoder, policy, gamma)
+    out = generate(
+        Speculative(decoder, draft, policy, eos_id=None),
+        {"target": params, "draft": params},
+        inputs,
+        tokens[:, :3],
+        jax.random.key(0),
+        max_new_tokens=50 * (gamma + 1),
+        prompt_length=np.array([3, 1, 2]),
+    )
+    assert out.stats.accepted_per_drafted == 1
+    np.testing.assert_array_equal(out.stats.histogram.sum((1, 2)), 50)
+    assert len(np.unique(out.tokens)) > 5  # it does not repeat one token
 
 
 @pytest.mark.parametrize("copies", [1, 4], ids=["unrolled rows", "vectorized rows"])
