@@ -122,7 +122,7 @@ def test_matching_accepts_less():
 
 
 @pytest.mark.parametrize(
-    "gamma, want", enumerate((2 / 3, 10 / 9, 38 / 27, 130 / 81), 1)
+    ("gamma", "want"), [(1, 2 / 3), (2, 10 / 9), (3, 38 / 27), (4, 130 / 81)]
 )
 def test_expected_accepted_tokens(gamma, want):
     """BEHAVIOURS 5, the token rule's half: alpha is 2/3 at every position."""
