@@ -16,6 +16,7 @@ from spec_jax.checkpoints import (
     load_params,
     read_config,
     save_weights,
+    weights_metadata,
 )
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.core.verification import TokenRule
@@ -29,6 +30,8 @@ PACKAGE = "spec_jax://"
 """Begins the path of a file that comes with the package."""
 CONFIG = "t5_config.json"
 WEIGHTS = "params.safetensors"
+FINGERPRINT = "vocabulary_sha256"
+"""Metadata of the weights: the vocabulary that the model was trained with."""
 START_ID = PAD_ID
 """T5's decoder starts from the padding id."""
 
@@ -137,12 +140,7 @@ def load_pair(
         folder = resolve(path)
         config = config or read_model_config(folder, role)
         config = dataclasses.replace(config, dtype=dtype)
-        if config.vocab_size < pieces.vocab_size:
-            raise ValueError(
-                f"the {role} at {folder} has a table of {config.vocab_size} rows, the "
-                f"vocabulary {pieces.path} has {pieces.vocab_size} pieces: they do "
-                "not belong together"
-            )
+        check_vocabulary(folder, config, pieces, role)
         expected = parameter_shapes(config)
         loaded = load_params(folder, expected, role, config.dtype)
         models[role] = T5Decoder(config)
@@ -183,16 +181,66 @@ def resolve(path: str) -> str:
     return str(root.joinpath(*path[len(PACKAGE) :].split("/")))
 
 
-def save_model(
-    folder: str | pathlib.Path, params, config: T5Config, dtype: Any = "bfloat16"
+def check_vocabulary(
+    folder: str,
+    config: T5Config,
+    pieces: SentencePieceVocabulary,
+    role: str = "target",
 ) -> None:
-    """Writes a folder that `load_pair` reads: the weights and their config."""
+    """Sees to it that a model and a vocabulary can belong together.
+
+    Args:
+      folder: of the model; what `save_model` wrote knows its vocabulary.
+      config: its shape.
+      pieces: the vocabulary.
+      role: "target" or "draft", for messages.
+
+    Raises:
+      ValueError: if the table has too few rows, or it was another vocabulary that
+        the model was trained with.
+    """
+    if config.vocab_size < pieces.vocab_size:
+        raise ValueError(
+            f"the {role} at {folder} has a table of {config.vocab_size} rows, the "
+            f"vocabulary {pieces.path} has {pieces.vocab_size} pieces: they do "
+            "not belong together"
+        )
+    weights = pathlib.Path(folder) / WEIGHTS
+    if not weights.is_file():
+        return
+    trained_with = weights_metadata(weights).get(FINGERPRINT, pieces.fingerprint)
+    if trained_with != pieces.fingerprint:
+        raise ValueError(
+            f"the {role} at {folder} was trained with another vocabulary (sha256 "
+            f"{trained_with[:12]}...) than {pieces.path} (sha256 "
+            f"{pieces.fingerprint[:12]}...): give the one it was trained with"
+        )
+
+
+def save_model(
+    folder: str | pathlib.Path,
+    params,
+    config: T5Config,
+    dtype: Any = "bfloat16",
+    vocabulary: SentencePieceVocabulary | None = None,
+) -> None:
+    """Writes a folder that `load_pair` reads: the weights and their config.
+
+    Args:
+      folder: is made.
+      params: nested dict of arrays.
+      config: the network's shape.
+      dtype: of the weights in the file.
+      vocabulary: the one that the model was trained with: no other will be taken
+        with it.
+    """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     fields = dataclasses.asdict(config) | {"dtype": np.dtype(dtype).name}
     (folder / CONFIG).write_text(json.dumps(fields, indent=2) + "\n")
     weights = jax.tree.map(lambda x: np.asarray(x.astype(dtype)), params)
-    save_weights(folder / WEIGHTS, weights)
+    metadata = {} if vocabulary is None else {FINGERPRINT: vocabulary.fingerprint}
+    save_weights(folder / WEIGHTS, weights, metadata)
 
 
 def read_model_config(folder: str, role: str = "target") -> T5Config:

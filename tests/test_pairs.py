@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from spec_jax.checkpoints import CheckpointError, load_params
+from spec_jax.data.samples import load_samples
+from spec_jax.data.vocabulary import SentencePieceVocabulary, train_vocabulary
 from spec_jax.decoding.loop import generate
 from spec_jax.models.t5 import T5Config, Transformer
 from spec_jax.pairs import (
@@ -136,6 +138,22 @@ def test_a_damaged_config_is_named(folders, tmp_path):
     (tmp_path / "draft" / CONFIG).write_text('{"vocab_size": 4096,')
     with pytest.raises(CheckpointError, match=CONFIG):
         load_pair(folders / "target", tmp_path / "draft", VOCABULARY)
+
+
+def test_another_vocabulary_than_the_model_was_trained_with_is_refused(
+    folders, tmp_path
+):
+    """BEHAVIOURS 28: as many pieces, but others."""
+    texts = [text for row in load_samples("translation") for text in row.values()]
+    for half, name in ((texts[::2], "mine"), (texts[1::2], "other")):
+        train_vocabulary(half, tmp_path / name, 520)
+    mine = SentencePieceVocabulary(tmp_path / "mine")
+    params = load_params(folders / "draft")
+    save_model(tmp_path / "draft", params, SMALL, "float32", vocabulary=mine)
+    load_pair(folders / "target", tmp_path / "draft", tmp_path / "mine")
+    with pytest.raises(ValueError, match=r"draft at .* trained with another") as caught:
+        load_pair(folders / "target", tmp_path / "draft", tmp_path / "other")
+    assert str(tmp_path / "other") in str(caught.value)
 
 
 def test_float16_is_refused_for_t5_1_1(folders):

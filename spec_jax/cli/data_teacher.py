@@ -15,7 +15,12 @@ from spec_jax.data.examples import TASKS, corpus_path, read_rows
 from spec_jax.data.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary
 from spec_jax.decoding.autoregressive import Autoregressive
 from spec_jax.models.t5 import T5Decoder
-from spec_jax.pairs import parameter_shapes, read_model_config, resolve
+from spec_jax.pairs import (
+    check_vocabulary,
+    parameter_shapes,
+    read_model_config,
+    resolve,
+)
 from spec_jax.training.teacher import write_teacher_corpus
 
 SPLITS = ("train", "validation")
@@ -73,6 +78,7 @@ def load_target(folder: str, vocabulary: SentencePieceVocabulary, temperature: f
     """Plain decoding by an exported target in bfloat16, and its parameters."""
     folder = resolve(folder)
     config = read_model_config(folder)
+    check_vocabulary(folder, config, vocabulary)
     params = load_params(folder, parameter_shapes(config), "target", config.dtype)
     policy = SamplingPolicy(temperature=temperature, vocab_limit=vocabulary.vocab_size)
     algorithm = Autoregressive(T5Decoder(config), policy, eos_id=EOS_ID, pad_id=PAD_ID)

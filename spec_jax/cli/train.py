@@ -21,7 +21,7 @@ from spec_jax.data.examples import (
 )
 from spec_jax.data.vocabulary import SentencePieceVocabulary
 from spec_jax.models.t5 import T5Config
-from spec_jax.pairs import parameter_shapes, resolve, save_model
+from spec_jax.pairs import check_vocabulary, parameter_shapes, resolve, save_model
 from spec_jax.training.train import TrainSettings, train
 
 EXPORT = "export"
@@ -87,10 +87,10 @@ def main(invocation) -> None:
         }
     initial = None
     if run.initial_checkpoint is not None:
+        source, role = resolve(run.initial_checkpoint), "initial model"
+        check_vocabulary(source, run.config, vocabulary, role)
         shapes = parameter_shapes(run.config)
-        initial = load_params(
-            resolve(run.initial_checkpoint), shapes, "initial model", "float32"
-        )
+        initial = load_params(source, shapes, role, "float32")
     console.print(f"{plural(len(rows), 'row')} of {' and '.join(run.tasks)}")
     params = train(
         run.config,
@@ -100,7 +100,7 @@ def main(invocation) -> None:
         folder,
         initial,
     )
-    save_model(folder / EXPORT, params, run.config)
+    save_model(folder / EXPORT, params, run.config, vocabulary=vocabulary)
     copy = folder / VOCABULARY
     if not (copy.exists() and copy.samefile(vocabulary.path)):
         shutil.copyfile(vocabulary.path, copy)

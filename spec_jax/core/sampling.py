@@ -6,7 +6,6 @@ temperature up to 1e-4 is argmax.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 
 import jax
@@ -19,7 +18,17 @@ from spec_jax.base import Sampling
 GREEDY_TEMPERATURE = 1e-4
 """Temperatures up to this are argmax, as in t5x."""
 
-ROW_VALUES = ("temperature", "top_k", "top_p", "min_p")
+_RANGES = {
+    "temperature": (
+        "finite and >= 0 (0 is argmax)",
+        lambda x: np.isfinite(x) & (x >= 0),
+    ),
+    "top_k": (">= 0 (0 is off)", lambda x: x >= 0),
+    "top_p": ("in (0, 1] (1 is off)", lambda x: (x > 0) & (x <= 1)),
+    "min_p": ("in [0, 1] (0 is off)", lambda x: (x >= 0) & (x <= 1)),
+}
+
+ROW_VALUES = tuple(_RANGES)
 """What `sampling` may hold."""
 
 
@@ -61,17 +70,15 @@ class SamplingPolicy:
 
     def __post_init__(self):
         object.__setattr__(self, "banned", tuple(self.banned))
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise ValueError(
-                f"want a finite temperature >= 0, got {self.temperature}; "
-                "0 is argmax, values for each row go into `sampling`"
-            )
-        if self.top_k < 0:
-            raise ValueError(f"want top_k >= 0 (0 is off), got {self.top_k}")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"want top_p in (0, 1] (1 is off), got {self.top_p}")
-        if not 0 <= self.min_p <= 1:
-            raise ValueError(f"want min_p in [0, 1] (0 is off), got {self.min_p}")
+        for name, (wanted, lies_in) in _RANGES.items():
+            value = getattr(self, name)
+            if np.ndim(value):
+                raise ValueError(
+                    f"want one {name}, got shape {np.shape(value)}; values for each "
+                    "row go into `sampling`"
+                )
+            if not lies_in(value):
+                raise ValueError(f"want {name} {wanted}, got {value}")
         if self.vocab_limit is not None and self.vocab_limit < 1:
             raise ValueError(f"want vocab_limit >= 1, got {self.vocab_limit}")
         if any(token < 0 for token in self.banned):
@@ -150,10 +157,11 @@ class SamplingPolicy:
 
 
 def check_sampling(sampling: Sampling | None, batch: int) -> None:
-    """Checks names and shapes of per-row values.
+    """Checks names, shapes and, outside of a traced function, ranges of row values.
 
     Raises:
-      ValueError: for an unknown name, or a shape that is not (b,).
+      ValueError: for an unknown name, a shape that is not (b,), or a value that
+        `SamplingPolicy` would not take as its field.
     """
     for name, value in (sampling or {}).items():
         if name not in ROW_VALUES:
@@ -163,6 +171,12 @@ def check_sampling(sampling: Sampling | None, batch: int) -> None:
                 f"want one {name} for each of {batch} rows, got shape "
                 f"{jnp.shape(value)}"
             )
+        if isinstance(value, jax.core.Tracer):
+            continue
+        wanted, lies_in = _RANGES[name]
+        values = np.asarray(value)
+        if not lies_in(values).all():
+            raise ValueError(f"want every row's {name} {wanted}, got {values.tolist()}")
 
 
 def _row_values(

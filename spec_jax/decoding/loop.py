@@ -17,6 +17,7 @@ from spec_jax.base import (
     StepInfo,
     pytree,
 )
+from spec_jax.core.sampling import check_sampling
 from spec_jax.decoding.commit import StopSequences
 from spec_jax.decoding.stats import Statistics
 
@@ -212,6 +213,7 @@ def _arguments(
                 f"want each prompt_length in 1 .. {width}, got {values.tolist()}"
             )
     if sampling is not None:
+        check_sampling(sampling, batch)
         sampling = {name: jnp.asarray(value) for name, value in sampling.items()}
     arguments = (
         params,
