@@ -23,7 +23,7 @@ _RANGES = {
         "finite and >= 0 (0 is argmax)",
         lambda x: np.isfinite(x) & (x >= 0),
     ),
-    "top_k": (">= 0 (0 is off)", lambda x: x >= 0),
+    "top_k": (">= 0 and whole (0 is off)", lambda x: (x >= 0) & (x % 1 == 0)),
     "top_p": ("in (0, 1] (1 is off)", lambda x: (x > 0) & (x <= 1)),
     "min_p": ("in [0, 1] (0 is off)", lambda x: (x >= 0) & (x <= 1)),
 }

@@ -1,6 +1,7 @@
 """Writing verified tokens into the state: EOS, stop sequences, limits, counts."""
 
 import dataclasses
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ def as_stop(stop: Iterable[Any]) -> StopSequences:
       ValueError: if a sequence is empty or no sequence of ids.
     """
     try:
-        sequences = tuple(tuple(int(token) for token in one) for one in stop)
+        sequences = tuple(tuple(map(operator.index, one)) for one in stop)
     except TypeError:
         raise ValueError(
             f"want stop as sequences of ids, such as ((5, 6), (7,)), got {stop!r}"

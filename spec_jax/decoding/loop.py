@@ -115,6 +115,8 @@ def trace(
     )
     if num_steps is None:
         num_steps = max_length - np.shape(prompt)[1]
+    if num_steps < 1:
+        raise ValueError(f"want num_steps >= 1, got {num_steps}")
     return _trace(algorithm, *arguments, max_length=max_length, num_steps=num_steps)
 
 
@@ -189,8 +191,8 @@ def _arguments(
         raise ValueError(f"want a prompt of shape [b, t], got {prompt.shape}")
     batch, width = prompt.shape
     if np.ndim(max_new_tokens) == 0:
-        if max_new_tokens < 1:
-            raise ValueError(f"want max_new_tokens >= 1, got {max_new_tokens}")
+        if max_new_tokens < 1 or max_new_tokens % 1:
+            raise ValueError(f"want a whole max_new_tokens >= 1, got {max_new_tokens}")
         needed = width + int(max_new_tokens)
         max_length = needed if max_length is None else max_length
         if max_length < needed:
@@ -204,6 +206,10 @@ def _arguments(
             "want a max_length where max_new_tokens is an array of limits: it "
             "decides the size of buffers"
         )
+    elif not isinstance(max_new_tokens, jax.core.Tracer):
+        values = np.asarray(max_new_tokens)
+        if (values < 0).any():
+            raise ValueError(f"want each max_new_tokens >= 0, got {values.tolist()}")
     if prompt_length is None:
         prompt_length = np.full(batch, width)
     elif not isinstance(prompt_length, jax.core.Tracer):

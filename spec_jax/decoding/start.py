@@ -78,7 +78,8 @@ def initial_state(
         draft_state = draft.init(
             params.get("draft"), inputs, prompt, prompt_length, max_length
         )
-    limit = jnp.minimum(prompt_length + limit, max_length).astype(jnp.int32)
+    limit = prompt_length + jnp.maximum(limit, 0)
+    limit = jnp.minimum(limit, max_length).astype(jnp.int32)
     filled = jnp.arange(max_length) < prompt_length[:, None]
     tokens = jnp.pad(prompt, ((0, 0), (0, max_length - width)))
     logprobs = jnp.zeros(tokens.shape, jnp.float32) if algorithm.logprobs else None

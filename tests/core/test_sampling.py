@@ -91,6 +91,8 @@ def test_low_temperatures_are_argmax(temperature):
         {"temperature": float("inf")},
         {"temperature": float("nan")},
         {"top_k": -1},
+        {"top_k": 2.5},
+        {"top_k": np.array([1, 2])},
         {"top_p": 0.0},
         {"top_p": 1.1},
         {"min_p": -0.1},

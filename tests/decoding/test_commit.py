@@ -140,6 +140,9 @@ def test_as_stop():
         as_stop([[]])
     with pytest.raises(ValueError, match="sequences of ids"):
         as_stop([5, 6])
+    for text in ("ab", ("12",)):
+        with pytest.raises(ValueError, match="sequences of ids"):
+            as_stop(text)
 
 
 def test_text_tokens():

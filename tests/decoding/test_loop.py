@@ -292,6 +292,8 @@ def test_the_target_may_be_filled_to_its_limit():
     ("options", "message"),
     [
         ({"n": 0}, "max_new_tokens >= 1"),
+        ({"n": 2.7}, "whole max_new_tokens"),
+        ({"n": np.array([1, -5, 3]), "max_length": 9}, "each max_new_tokens >= 0"),
         ({"n": 12, "max_length": 13}, "max_length >= 14"),
         ({"n": np.array([1, 2, 3])}, "want a max_length"),
         ({"n": np.array([1, 2]), "max_length": 9}, "limit of shape"),
@@ -314,6 +316,19 @@ def test_wrong_arguments_raise(options, message):
     for algorithm in algorithms(SAMPLED):
         with pytest.raises(ValueError, match=message):
             run(algorithm, **options)
+
+
+def test_a_trace_of_no_steps_is_refused():
+    with pytest.raises(ValueError, match="num_steps >= 1, got -1"):
+        trace(
+            algorithms(SAMPLED)[0],
+            PERFECT,
+            None,
+            np.zeros((1, 1)),
+            KEY,
+            max_new_tokens=3,
+            num_steps=-1,
+        )
 
 
 def test_equal_algorithms_are_one_key_and_their_repr_is_a_record():
