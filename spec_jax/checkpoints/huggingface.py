@@ -18,6 +18,8 @@ from spec_jax.checkpoints.storage import (
     CheckpointError,
     StoredArray,
     confined,
+    inside,
+    names_the_path,
     numeric_dtype,
     read_arrays,
 )
@@ -55,6 +57,7 @@ def load_huggingface(
     return unflatten(read_arrays(arrays, dtype)), config
 
 
+@names_the_path
 def open_huggingface(
     path: str | os.PathLike,
 ) -> tuple[dict[str, StoredArray], dict[str, Any]]:
@@ -106,14 +109,31 @@ def open_safetensors(file: pathlib.Path) -> dict[str, StoredArray]:
     Raises:
       CheckpointError: if the file is missing, cut or damaged.
     """
-    with _opened(file) as tensors:
+    with opened(file) as tensors:
         names = list(tensors.keys())
     return {name: _stored(file, name, False) for name in names}
 
 
+@contextlib.contextmanager
+def opened(file: pathlib.Path):
+    """A safetensors file, open to be read.
+
+    Raises:
+      CheckpointError: if the file is missing, cut or damaged.
+    """
+    try:
+        # A pipe exists too, but would be waited for.
+        if not file.is_file():
+            raise CheckpointError(f"there is no file {file}")
+        with safetensors.safe_open(str(file), "np") as tensors:
+            yield tensors
+    except (safetensors.SafetensorError, OSError) as error:
+        raise CheckpointError(f"{file} is cut or damaged: {error}") from error
+
+
 def _files(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     """Which file holds each tensor."""
-    if (folder / SHARDED).exists():
+    if (folder / SHARDED).is_file():
         weight_map = _json(folder, SHARDED).get("weight_map")
         if not isinstance(weight_map, dict) or not all(
             isinstance(file, str) and file.endswith(".safetensors")
@@ -124,12 +144,12 @@ def _files(folder: pathlib.Path) -> dict[str, pathlib.Path]:
                 ".safetensors file"
             )
         files = {
-            file: _inside(folder, confined(file, str(folder / SHARDED)))
+            file: inside(folder, confined(file, str(folder / SHARDED)))
             for file in set(weight_map.values())
         }
         held = {}
         for file in files.values():
-            with _opened(file) as tensors:
+            with opened(file) as tensors:
                 held[file] = set(tensors.keys())
         absent = [
             name for name, file in weight_map.items() if name not in held[files[file]]
@@ -140,9 +160,9 @@ def _files(folder: pathlib.Path) -> dict[str, pathlib.Path]:
                 "hold them"
             )
         return {name: files[file] for name, file in weight_map.items()}
-    if (folder / SINGLE).exists():
-        file = _inside(folder, SINGLE)
-        with _opened(file) as tensors:
+    if (folder / SINGLE).is_file():
+        file = inside(folder, SINGLE)
+        with opened(file) as tensors:
             return dict.fromkeys(tensors.keys(), file)
     pickled = [name for name in PICKLES if (folder / name).exists()]
     advice = (
@@ -154,25 +174,12 @@ def _files(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     raise CheckpointError(f"{folder} has neither {SINGLE} nor {SHARDED}{advice}")
 
 
-def _inside(folder: pathlib.Path, name: str) -> pathlib.Path:
-    file = folder / name
-    # The hub's cache links from snapshots/<revision>/ to blobs/ of the same model.
-    allowed = [folder]
-    if folder.parent.name == "snapshots":
-        allowed.append(folder.parent.parent / "blobs")
-    if not any(file.resolve().is_relative_to(place) for place in allowed):
-        raise CheckpointError(
-            f"{file} is a link that leads out of the checkpoint, to {file.resolve()}"
-        )
-    return file
-
-
 def _json(folder: pathlib.Path, name: str) -> dict[str, Any]:
-    file = _inside(folder, name)
+    file = inside(folder, name)
+    if not file.is_file():
+        raise CheckpointError(f"there is no file {file}")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise CheckpointError(f"there is no file {file}") from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{file} is not JSON: {error}") from error
     if not isinstance(content, dict):
@@ -180,19 +187,8 @@ def _json(folder: pathlib.Path, name: str) -> dict[str, Any]:
     return content
 
 
-@contextlib.contextmanager
-def _opened(file: pathlib.Path):
-    try:
-        with safetensors.safe_open(str(file), "np") as tensors:
-            yield tensors
-    except FileNotFoundError as error:
-        raise CheckpointError(f"there is no file {file}") from error
-    except (safetensors.SafetensorError, OSError) as error:
-        raise CheckpointError(f"{file} is cut or damaged: {error}") from error
-
-
 def _stored(file: pathlib.Path, name: str, transpose: bool) -> StoredArray:
-    with _opened(file) as tensors:
+    with opened(file) as tensors:
         described = tensors.get_slice(name)
         shape = tuple(described.get_shape())
         kind = described.get_dtype()
@@ -203,7 +199,7 @@ def _stored(file: pathlib.Path, name: str, transpose: bool) -> StoredArray:
 
     def start(wanted: np.dtype) -> Callable[[], np.ndarray]:
         def wait() -> np.ndarray:
-            with _opened(file) as tensors:
+            with opened(file) as tensors:
                 value = tensors.get_tensor(name)
             return np.asarray(value.T if transpose else value, wanted, order="C")
 

@@ -14,6 +14,8 @@ from spec_jax.checkpoints.storage import (
     CheckpointError,
     Folder,
     StoredArray,
+    inside,
+    names_the_path,
     read_arrays,
 )
 from spec_jax.checkpoints.validation import check_fits, flatten, unflatten
@@ -74,6 +76,7 @@ def load_params(
     return unflatten(values)
 
 
+@names_the_path
 def open_checkpoint(
     path: str | os.PathLike,
 ) -> tuple[dict[str, StoredArray], str]:
@@ -92,10 +95,10 @@ def open_checkpoint(
     if folder.local is not None and folder.local.is_file():
         return _open_file(folder.local), folder.path
     folder = _latest(folder)
-    if folder.local is not None and (folder.local / huggingface.CONFIG).exists():
+    if folder.local is not None and folder.has(huggingface.CONFIG):
         return huggingface.open_huggingface(folder.local)[0], folder.path
-    if folder.local is not None and (folder.local / WEIGHTS).exists():
-        return _open_file(folder.local / WEIGHTS), folder.path
+    if folder.local is not None and folder.has(WEIGHTS):
+        return _open_file(inside(folder.local, WEIGHTS)), folder.path
     if folder.has(t5x.INDEX):
         return t5x.open_legacy(folder), folder.path
     if folder.has(f"{t5x.ORBAX_ITEM}/{orbax.DATABASE}"):

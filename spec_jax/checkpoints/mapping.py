@@ -20,6 +20,7 @@ FIELDS = {
     "emb_dim": "d_model",
     "num_heads": "num_heads",
     "num_encoder_layers": "num_layers",
+    "num_decoder_layers": "num_decoder_layers",
     "head_dim": "d_kv",
     "mlp_dim": "d_ff",
 }
@@ -116,6 +117,12 @@ def t5_config(config: Mapping[str, Any], has_lm_head: bool) -> dict[str, Any]:
         raise CheckpointError(
             f"config.json: model_type {config['model_type']!r}; wanted 't5' or 'mt5'"
         )
+    # transformers leaves it out where both stacks are of one depth.
+    layers = config.get("num_decoder_layers")
+    config = {
+        **config,
+        "num_decoder_layers": config.get("num_layers") if layers is None else layers,
+    }
     absent = [name for name in FIELDS.values() if not isinstance(config.get(name), int)]
     if absent:
         raise CheckpointError(f"config.json lacks the whole numbers {absent}")
@@ -126,17 +133,13 @@ def t5_config(config: Mapping[str, Any], has_lm_head: bool) -> dict[str, Any]:
             )
     default = "gated-gelu" if config.get("model_type") == "mt5" else "relu"
     activation = config.get("feed_forward_proj", default)
-    if activation not in ACTIVATIONS:
+    if activation not in list(ACTIVATIONS):
         raise CheckpointError(
             f"config.json: feed_forward_proj {activation!r}; wanted one of "
             f"{list(ACTIVATIONS)}"
         )
     fields = {ours: config[theirs] for ours, theirs in FIELDS.items()}
-    decoder_layers = config.get("num_decoder_layers")
     return fields | {
-        "num_decoder_layers": (
-            config["num_layers"] if decoder_layers is None else decoder_layers
-        ),
         "mlp_activations": ACTIVATIONS[activation],
         "logits_via_embedding": _tied(config, has_lm_head),
     }

@@ -6,6 +6,8 @@ opened by this module, which takes plain numbers only.
 """
 
 import dataclasses
+import functools
+import math
 import os
 import pathlib
 from collections.abc import Callable, Mapping
@@ -25,12 +27,31 @@ DTYPES = {
 }
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 CACHE_BYTES = 100_000_000
+# Elements of a chunk that is larger than its array; writers round up a little.
+SMALL_CHUNK = 2**20
 # What tensorstore raises: absent or damaged data, no permission, no such operation.
 STORE_ERRORS = (ValueError, OSError, LookupError, RuntimeError)
 
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read or does not fit; the message says why."""
+
+
+def names_the_path(read: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes `read(path, ...)` say which path, whatever is wrong with its content.
+
+    Files may hold other types than their format has, nest without end, or be links
+    in a circle.
+    """
+
+    @functools.wraps(read)
+    def named(path, *args, **kwargs):
+        try:
+            return read(path, *args, **kwargs)
+        except (TypeError, AttributeError, LookupError, OSError, RuntimeError) as error:
+            raise CheckpointError(f"{path} cannot be read: {error}") from error
+
+    return named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,17 +86,17 @@ def read_arrays(
     Raises:
       CheckpointError: if one of them is missing, cut or damaged; names it.
     """
-    pending = {
-        name: array.start(_wanted(array.dtype, dtype)) for name, array in arrays.items()
-    }
-    values = {}
-    for name, wait in pending.items():
-        try:
+    wanted = {name: _wanted(array.dtype, dtype) for name, array in arrays.items()}
+    pending, values = {}, {}
+    try:
+        for name, array in arrays.items():
+            pending[name] = array.start(wanted[name])
+        for name, wait in pending.items():
             values[name] = wait()
-        except Exception as error:
-            raise CheckpointError(
-                f"{name} of {arrays[name].where} cannot be read: {_short(error)}"
-            ) from error
+    except Exception as error:
+        raise CheckpointError(
+            f"{name} of {arrays[name].where} cannot be read: {_short(error)}"
+        ) from error
     return values
 
 
@@ -118,6 +139,34 @@ def confined(name: str, where: str) -> str:
     return bare
 
 
+def inside(folder: pathlib.Path, name: str | os.PathLike) -> pathlib.Path:
+    """What is called `name` in a folder on disk, there or not.
+
+    Raises:
+      CheckpointError: if it is a link that leads out of the folder.
+    """
+    folder = _resolved(folder)
+    path = folder / name
+    end = _resolved(path)
+    # The hub's cache links from snapshots/<revision>/ to blobs/ of the same model.
+    allowed = [folder]
+    if folder.parent.name == "snapshots":
+        allowed.append(folder.parent.parent / "blobs")
+    if not any(end.is_relative_to(place) for place in allowed):
+        raise CheckpointError(
+            f"{path} is a link that leads out of the checkpoint, to {end}; a "
+            "checkpoint may only read its own folder"
+        )
+    return path
+
+
+def _resolved(path: pathlib.Path) -> pathlib.Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
 @dataclasses.dataclass(frozen=True)
 class Folder:
     """A folder on disk or in any store that tensorstore can open.
@@ -146,13 +195,13 @@ class Folder:
                 slash = "/" if below and not below.endswith("/") else ""
                 return cls(text.rstrip("/"), None, {**spec, "path": below + slash})
             text = spec["path"]
-        local = pathlib.Path(text).expanduser().resolve()
+        local = _resolved(pathlib.Path(os.path.expanduser(text)))
         return cls(str(local), local, {"driver": "file", "path": f"{local}/"})
 
     def child(self, name: str) -> "Folder":
         """A folder below this one, confined to itself from there on."""
         if self.local is not None:
-            return Folder.at(self.local / name)
+            return Folder.at(inside(self.local, name))
         return Folder(f"{self.path}/{name}", None, self._spec_below(name))
 
     def names(self) -> set[str]:
@@ -175,8 +224,7 @@ class Folder:
         """A whole file, or None where there is none."""
         name = confined(name, self.path)
         if self.local is not None:
-            file = self.local / name
-            self._refuse_links_out(file)
+            file = inside(self.local, name)
             return file.read_bytes() if file.is_file() else None
         try:
             result = ts.KvStore.open(self.spec).result().read(name).result()
@@ -188,27 +236,21 @@ class Folder:
         """tensorstore's JSON for the folder `name` below; "" is this one.
 
         Raises:
-          CheckpointError: if the name or a link in that folder leads outside.
+          CheckpointError: if the name or a link in that folder leads outside, or
+            there is a pipe or device in it, which would be waited for.
         """
         if name:
             name = confined(name, self.path)
         if self.local is not None:
-            folder = self.local / name
-            self._refuse_links_out(folder)
-            for below, folders, files in os.walk(folder):
+            for below, folders, files in os.walk(inside(self.local, name)):
                 for entry in folders + files:
-                    self._refuse_links_out(pathlib.Path(below, entry))
+                    path = inside(self.local, pathlib.Path(below, entry))
+                    if path.exists() and not (path.is_file() or path.is_dir()):
+                        raise CheckpointError(f"{path} is neither file nor folder")
         return self._spec_below(name) if name else self.spec
 
     def _spec_below(self, name: str) -> dict:
         return {**self.spec, "path": f"{self.spec.get('path', '')}{name}/"}
-
-    def _refuse_links_out(self, path: pathlib.Path) -> None:
-        if not path.resolve().is_relative_to(self.local):
-            raise CheckpointError(
-                f"{path} is a link that leads out of the checkpoint, to "
-                f"{path.resolve()}; a checkpoint may only read its own folder"
-            )
 
 
 def open_zarr(
@@ -225,7 +267,8 @@ def open_zarr(
       What was found, by parameter name; no data has been read.
 
     Raises:
-      CheckpointError: if one cannot be opened; names it.
+      CheckpointError: if one cannot be opened, or reading it would take far more
+        memory than its values; names it.
     """
     context = _context()
     opening = {
@@ -247,6 +290,12 @@ def open_zarr(
                 f"{name} of {folder.path} cannot be opened: {_short(error)}"
             ) from error
         dtype = numeric_dtype(array.dtype.name, f"{name} of {folder.path}")
+        chunk = array.chunk_layout.read_chunk.shape
+        if math.prod(chunk) > max(4 * array.size, SMALL_CHUNK):
+            raise CheckpointError(
+                f"{name} of {folder.path}: chunks of {chunk} for an array of "
+                f"{array.shape}"
+            )
         arrays[name] = StoredArray(
             folder.path, tuple(array.shape), dtype, _starter(array)
         )
@@ -299,6 +348,8 @@ def _context() -> ts.Context:
 
 def _starter(array: ts.TensorStore) -> Callable[[np.dtype], Callable[[], np.ndarray]]:
     def start(dtype: np.dtype) -> Callable[[], np.ndarray]:
+        # Where there is no such memory NumPy raises, and tensorstore aborts.
+        np.empty(array.shape, dtype)
         future = ts.cast(array, dtype).read()
         return lambda: np.asarray(future.result())
 

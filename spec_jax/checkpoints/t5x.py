@@ -148,9 +148,7 @@ def _decode(leaf: msgpack.ExtType, where: str) -> np.ndarray:
         or not isinstance(data, bytes)
         or len(data) != math.prod(shape) * dtype.itemsize
     ):
-        raise CheckpointError(
-            f"{where}: shape {shape} of {name} does not fit {len(data)} bytes"
-        )
+        raise CheckpointError(f"{where}: shape {shape} of {name} does not fit its data")
     return np.frombuffer(data, dtype).reshape(shape)
 
 
@@ -176,12 +174,15 @@ def _array_path(leaf: Mapping[str, Any], where: str) -> str:
 
 
 def _check_described(array: StoredArray, leaf: Mapping[str, Any], where: str) -> None:
-    shape = leaf.get("metadata", {}).get("shape", list(array.shape))
+    metadata = leaf.get("metadata", {})
+    if not isinstance(metadata, Mapping):
+        raise CheckpointError(f"{where}: metadata {metadata!r}; wanted a map")
+    shape = metadata.get("shape", list(array.shape))
     dtype = leaf.get("dtype", array.dtype.name)
-    if list(array.shape) != list(shape) or array.dtype.name != dtype:
+    if list(array.shape) != shape or array.dtype.name != dtype:
         raise CheckpointError(
-            f"{where}: the index says {dtype} {tuple(shape)}, the array's .zarray "
-            f"{array.dtype.name} {array.shape}"
+            f"{where}: the index says {dtype} {shape}, the array's .zarray "
+            f"{array.dtype.name} {list(array.shape)}"
         )
 
 

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 
-from spec_jax.checkpoints.huggingface import open_safetensors
-from spec_jax.checkpoints.storage import CheckpointError, read_arrays
+from spec_jax.checkpoints.huggingface import open_safetensors, opened
+from spec_jax.checkpoints.storage import read_arrays
 from spec_jax.checkpoints.validation import flatten, unflatten
 
 
@@ -30,7 +29,7 @@ def save_weights(
       params: nested dict of arrays.
       metadata: strings, kept in the file's head.
     """
-    file = pathlib.Path(file).expanduser()
+    file = _path(file)
     flat = {
         name: np.asarray(array, order="C") for name, array in flatten(params).items()
     }
@@ -60,7 +59,7 @@ def load_weights(file: str | os.PathLike, dtype: Any = None) -> dict[str, Any]:
     Raises:
       CheckpointError: if the file is missing, cut or damaged.
     """
-    return unflatten(read_arrays(open_safetensors(pathlib.Path(file)), dtype))
+    return unflatten(read_arrays(open_safetensors(_path(file)), dtype))
 
 
 def weights_metadata(file: str | os.PathLike) -> dict[str, str]:
@@ -71,9 +70,13 @@ def weights_metadata(file: str | os.PathLike) -> dict[str, str]:
 
     Returns:
       The dict; empty if there was none.
+
+    Raises:
+      CheckpointError: as `load_weights`.
     """
-    try:
-        with safetensors.safe_open(os.fspath(file), "np") as tensors:
-            return dict(tensors.metadata() or {})
-    except (safetensors.SafetensorError, OSError) as error:
-        raise CheckpointError(f"{file} cannot be read: {error}") from error
+    with opened(_path(file)) as tensors:
+        return dict(tensors.metadata() or {})
+
+
+def _path(file: str | os.PathLike) -> pathlib.Path:
+    return pathlib.Path(os.path.expanduser(file))

@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 import tensorstore as ts
 
-from spec_jax.checkpoints import CheckpointError, load_huggingface, load_params
+from spec_jax.checkpoints import (
+    CheckpointError,
+    load_huggingface,
+    load_params,
+    save_weights,
+)
 from spec_jax.checkpoints.storage import Folder, confined
 from tests.golden import golden_path
 
@@ -111,6 +116,8 @@ def test_stores_that_t5x_never_writes(checkpoint, store):
         {"transform": {"input_shape": [4]}},
         {"path": "another"},
         {"path": 5},
+        {"metadata": [1]},
+        {"metadata": {"shape": 5}},
     ],
 )
 def test_specifications_that_t5x_never_writes(checkpoint, change):
@@ -142,6 +149,65 @@ def test_links_that_lead_out(checkpoint, what):
         load_params(checkpoint)
 
 
+def test_a_step_that_is_a_link_out(checkpoint):
+    (checkpoint.parent / "run").mkdir()
+    (checkpoint.parent / "run/checkpoint_7").symlink_to(checkpoint)
+    with pytest.raises(CheckpointError, match="link that leads out"):
+        load_params(checkpoint.parent / "run")
+
+
+def test_our_weights_that_are_a_link_out(tmp_path):
+    save_weights(tmp_path / "elsewhere", {"scale": np.ones(4)})
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/params.safetensors").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="link that leads out"):
+        load_params(tmp_path / "model")
+
+
+@pytest.mark.parametrize("what", ["path", "array"])
+def test_links_in_a_circle(checkpoint, what):
+    path = checkpoint / NAME / "0" if what == "array" else checkpoint.parent / "circle"
+    path.unlink(missing_ok=True)
+    path.symlink_to(path)
+    with pytest.raises(CheckpointError, match=path.name):
+        load_params(checkpoint if what == "array" else path)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "params.safetensors",
+        "model.safetensors",
+        "model.safetensors.index.json",
+        "shard.safetensors",
+        f"{NAME}/0",
+    ],
+)
+def test_a_pipe_is_not_waited_for(checkpoint, file):
+    if "safetensors" in file:
+        (checkpoint / "checkpoint").unlink()
+    if "model" in file or "shard" in file:
+        shutil.copy(golden_path("hf/t5_1_1_assistant/config.json"), checkpoint)
+    if "shard" in file:
+        index = json.dumps({"weight_map": {"shared.weight": file}})
+        (checkpoint / "model.safetensors.index.json").write_text(index)
+    (checkpoint / file).unlink(missing_ok=True)
+    os.mkfifo(checkpoint / file)
+    with pytest.raises(CheckpointError, match=r"no checkpoint|no file|neither"):
+        load_params(checkpoint)
+
+
+@pytest.mark.parametrize(
+    "change", [{"chunks": [10**12]}, {"shape": [10**13]}], ids=["chunk", "array"]
+)
+def test_an_array_larger_than_the_memory(checkpoint, change):
+    (checkpoint / "checkpoint").write_bytes(index(metadata={}))
+    file = checkpoint / NAME / ".zarray"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(CheckpointError, match="scale"):
+        load_params(checkpoint)
+
+
 def test_the_checkpoint_itself_may_be_reached_by_a_link(checkpoint):
     link = checkpoint.parent / "link"
     link.symlink_to(checkpoint)
@@ -167,6 +233,7 @@ class Payload:
         msgpack.ExtType(1, msgpack.packb(((1,), ["float32"], b"\0" * 4))),
         msgpack.ExtType(1, msgpack.packb((1, "float32", b"\0" * 4))),
         msgpack.ExtType(1, msgpack.packb(((1,), "float32"))),
+        msgpack.ExtType(1, msgpack.packb(((1,), "float32", 4))),
         msgpack.ExtType(2, msgpack.packb((1.0, 2.0))),
         {"__msgpack_chunked_array__": True, "chunks": "no", "shape": 3},
     ],
@@ -191,9 +258,11 @@ def test_a_pickle_in_place_of_a_file(tmp_path, monkeypatch, name):
     assert not (tmp_path / "spec_jax_was_here").exists()
 
 
-def test_an_index_nested_too_deep(tmp_path):
-    (tmp_path / "checkpoint").write_bytes(b"\x81\xa6target" + b"\x81\xa1a" * 100_000)
-    with pytest.raises(CheckpointError, match="checkpoint"):
+@pytest.mark.parametrize("depth", [1010, 100_000])
+def test_an_index_nested_too_deep(tmp_path, depth):
+    nested = b"\x81\xa6target" + b"\x81\xa1a" * depth + b"\x01"
+    (tmp_path / "checkpoint").write_bytes(nested)
+    with pytest.raises(CheckpointError, match=tmp_path.name):
         load_params(tmp_path)
 
 

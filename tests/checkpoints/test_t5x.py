@@ -239,7 +239,7 @@ def test_metadata_that_contradicts_the_index(legacy):
     file = legacy / KERNEL / ".zarray"
     content = json.loads(file.read_text())
     file.write_text(json.dumps({**content, "shape": [64, 32]}))
-    with pytest.raises(CheckpointError, match=r"wi_0/kernel .*\(32, 64\).*\(64, 32\)"):
+    with pytest.raises(CheckpointError, match=r"wi_0/kernel .*\[32, 64\].*\[64, 32\]"):
         load_params(legacy)
 
 
