@@ -23,15 +23,16 @@ class T5Config:
       mlp_activations: ('relu',) in T5 1.0, ('gelu', 'linear') in T5 1.1.
       logits_via_embedding: True ties the output to the embedding (T5 1.0) and
         scales it by emb_dim ** -0.5; False has its own matrix (T5 1.1).
-      dtype: of activations, e.g. 'bfloat16'. Logits are always float32.
+      dtype: of activations, e.g. 'bfloat16'; a floating one. Logits are always
+        float32.
       float32_attention_logits: attention scores and softmax in float32.
       dropout_rate: in training only.
       relative_attention_num_buckets: rows of the relative-position table.
       relative_attention_max_distance: distances from here on share a bucket.
 
     Raises:
-      ValueError: if a size is not positive, an activation is unknown, or a T5 1.1
-        (gated MLPs) is to run in float16, which its activations overflow.
+      ValueError: if a size is not positive, an activation or dtype is unknown, or a
+        T5 1.1 (gated MLPs) is to run in float16, which its activations overflow.
     """
 
     vocab_size: int
@@ -52,7 +53,7 @@ class T5Config:
     def __post_init__(self):
         # Gin and JSON give lists and names; a frozen config must hash.
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))
-        object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
+        object.__setattr__(self, "dtype", _floating(self.dtype))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type is int and not (isinstance(value, int) and value > 0):
@@ -72,3 +73,17 @@ class T5Config:
                 "T5 1.1 cannot run in float16: its activations reach 2.8e5 and the "
                 "type ends at 65504; use bfloat16 or float32"
             )
+
+
+def _floating(dtype: Any) -> jnp.dtype:
+    try:
+        # None would be NumPy's float64.
+        known = None if dtype is None else jnp.dtype(dtype)
+    except TypeError:
+        known = None
+    if known is None or not jnp.issubdtype(known, jnp.floating):
+        raise ValueError(
+            "T5Config.dtype must be a floating dtype such as 'float32' or "
+            f"'bfloat16', got {dtype!r}"
+        )
+    return known
