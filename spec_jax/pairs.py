@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.resources
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -18,6 +19,7 @@ from spec_jax.checkpoints import (
     save_weights,
     weights_metadata,
 )
+from spec_jax.checkpoints.storage import inside
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.core.verification import TokenRule
 from spec_jax.data.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary
@@ -29,7 +31,11 @@ from spec_jax.models.t5 import T5Config, T5Decoder, Transformer
 PACKAGE = "spec_jax://"
 """Begins the path of a file that comes with the package."""
 CONFIG = "t5_config.json"
+THEIR_CONFIG = "config.json"
+"""Hugging Face's."""
 WEIGHTS = "params.safetensors"
+EXPORT = "export"
+"""Where training leaves such a folder, in that of its run."""
 FINGERPRINT = "vocabulary_sha256"
 """Metadata of the weights: the vocabulary that the model was trained with."""
 START_ID = PAD_ID
@@ -61,13 +67,11 @@ class Pair:
 
     def policy(self, temperature: float = 0.0, **fields) -> SamplingPolicy:
         """A policy that never emits an id the vocabulary does not have."""
-        return SamplingPolicy(
-            temperature=temperature, vocab_limit=self.vocabulary.vocab_size, **fields
-        )
+        return self._limited(SamplingPolicy(temperature=temperature, **fields))
 
     def model_draft(self, gamma: int, policy: SamplingPolicy) -> ModelDraft:
         """The small model as a source of proposals."""
-        return ModelDraft(self.draft, policy, gamma)
+        return ModelDraft(self.draft, self._limited(policy), gamma)
 
     def speculative(
         self, gamma: int, policy: SamplingPolicy, rule: Rule | None = None, **fields
@@ -76,7 +80,7 @@ class Pair:
         return Speculative(
             self.target,
             self.model_draft(gamma, policy),
-            policy,
+            self._limited(policy),
             rule or TokenRule(),
             eos_id=EOS_ID,
             pad_id=PAD_ID,
@@ -86,7 +90,7 @@ class Pair:
     def autoregressive(self, policy: SamplingPolicy, **fields) -> Autoregressive:
         """Plain decoding by the target alone."""
         return Autoregressive(
-            self.target, policy, eos_id=EOS_ID, pad_id=PAD_ID, **fields
+            self.target, self._limited(policy), eos_id=EOS_ID, pad_id=PAD_ID, **fields
         )
 
     def astype(self, dtype) -> "Pair":
@@ -102,6 +106,12 @@ class Pair:
         cast = jax.tree.map(lambda x: x.astype(target.config.dtype), self.params)
         return dataclasses.replace(self, target=target, draft=draft, params=cast)
 
+    def _limited(self, policy: SamplingPolicy) -> SamplingPolicy:
+        """The policy, kept from ids of the tables that the vocabulary lacks."""
+        if policy.vocab_limit is not None:
+            return policy
+        return dataclasses.replace(policy, vocab_limit=self.vocabulary.vocab_size)
+
 
 def load_pair(
     target: str,
@@ -116,8 +126,8 @@ def load_pair(
     """Loads a pair from checkpoints of any kind that `load_params` reads.
 
     Args:
-      target: path of the target's checkpoint; `spec_jax://` begins a path inside
-        the package.
+      target: path of the target's checkpoint, or of the run that trained it; see
+        `resolve`.
       draft: of the draft's.
       vocabulary: of a SentencePiece model.
       target_config: its shape; None reads it from the folder, which t5x's
@@ -173,12 +183,29 @@ def parameter_shapes(config: T5Config) -> dict[str, Any]:
     return variables["params"]
 
 
-def resolve(path: str) -> str:
-    """Turns `spec_jax://...` into the path of a file in the package."""
-    if not str(path).startswith(PACKAGE):
-        return str(path)
-    root = importlib.resources.files("spec_jax")
-    return str(root.joinpath(*path[len(PACKAGE) :].split("/")))
+def resolve(path: str | os.PathLike) -> str:
+    """What a user's path means.
+
+    Args:
+      path: a path or URL. `spec_jax://` begins one inside the package, `~` one in
+        the home; the folder of a training run stands for the model it exported.
+
+    Returns:
+      The path of the file or folder itself.
+    """
+    text = os.fspath(path)
+    if text.startswith(PACKAGE):
+        root = importlib.resources.files("spec_jax")
+        text = str(root.joinpath(*text[len(PACKAGE) :].split("/")))
+    text = os.path.expanduser(text)
+    exported = os.path.join(text, EXPORT)
+    own = [os.path.join(text, name) for name in (CONFIG, THEIR_CONFIG)]
+    if os.path.isfile(os.path.join(exported, CONFIG)) and not any(
+        os.path.exists(file) for file in own
+    ):
+        inside(pathlib.Path(text), EXPORT)  # refuses a link that leads out
+        return exported
+    return text
 
 
 def check_vocabulary(
@@ -205,7 +232,7 @@ def check_vocabulary(
             f"vocabulary {pieces.path} has {pieces.vocab_size} pieces: they do "
             "not belong together"
         )
-    weights = pathlib.Path(folder) / WEIGHTS
+    weights = inside(pathlib.Path(folder), WEIGHTS)
     if not weights.is_file():
         return
     trained_with = weights_metadata(weights).get(FINGERPRINT, pieces.fingerprint)
@@ -234,7 +261,7 @@ def save_model(
       vocabulary: the one that the model was trained with: no other will be taken
         with it.
     """
-    folder = pathlib.Path(folder)
+    folder = pathlib.Path(os.path.expanduser(folder))
     folder.mkdir(parents=True, exist_ok=True)
     fields = dataclasses.asdict(config) | {"dtype": np.dtype(dtype).name}
     (folder / CONFIG).write_text(json.dumps(fields, indent=2) + "\n")
@@ -249,21 +276,30 @@ def read_model_config(folder: str, role: str = "target") -> T5Config:
     Raises:
       ValueError: if there is none; t5x's checkpoints need one from gin.
     """
-    ours = pathlib.Path(folder) / CONFIG
-    if ours.is_file():
-        try:
-            return T5Config(**json.loads(ours.read_text()))
-        except (TypeError, json.JSONDecodeError) as error:
-            raise CheckpointError(f"{ours} is no T5 config: {error}") from None
-    if (pathlib.Path(folder) / "config.json").is_file():
-        return T5Config(**read_config(folder))
-    if not pathlib.Path(folder).exists() and "://" not in str(folder):
+    give = f"give {role}_config (in gin: load_pair.{role}_config = @{role}/T5Config())"
+    if "://" in str(folder):
+        raise CheckpointError(
+            f"the {role} at {folder} is given by a URL, where no config is looked for, "
+            f"so its shape is unknown: {give}"
+        )
+    if not os.path.exists(folder):
         raise CheckpointError(f"no checkpoint of the {role} at {folder}")
-    raise CheckpointError(
-        f"the {role} at {folder} has neither {CONFIG} nor config.json, so its shape "
-        f"is unknown: give {role}_config (in gin: load_pair.{role}_config = "
-        f"@{role}/T5Config())"
-    )
+    ours = inside(pathlib.Path(folder), CONFIG)
+    theirs = inside(pathlib.Path(folder), THEIR_CONFIG)
+    file = ours if os.path.isfile(ours) else theirs
+    if not os.path.isfile(file):
+        raise CheckpointError(
+            f"the {role} at {folder} has neither {CONFIG} nor {THEIR_CONFIG}, so its "
+            f"shape is unknown: {give}"
+        )
+    try:
+        if file == ours:
+            return T5Config(**json.loads(file.read_text(encoding="utf-8")))
+        return T5Config(**read_config(folder))
+    except CheckpointError:
+        raise
+    except (TypeError, ValueError, OSError, RecursionError) as error:
+        raise CheckpointError(f"{file} is no T5 config: {error}") from None
 
 
 def _short(path: str) -> str:

@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 from spec_jax.checkpoints import CheckpointError, load_params
+from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.samples import load_samples
 from spec_jax.data.vocabulary import SentencePieceVocabulary, train_vocabulary
 from spec_jax.decoding.loop import generate
 from spec_jax.models.t5 import T5Config, Transformer
 from spec_jax.pairs import (
     CONFIG,
+    EXPORT,
     PACKAGE,
+    WEIGHTS,
     Pair,
     load_pair,
     parameter_shapes,
@@ -70,8 +73,10 @@ def test_tables_of_different_size_share_the_tokenizer_s_ids(folders):
     pair.params["target"]["decoder"]["logits_dense"]["kernel"] = kernel.at[
         :, 4096:
     ].multiply(50.0)
-    policy = pair.policy(temperature=1.0)
-    assert policy.vocab_limit == pair.vocabulary.vocab_size == 4096
+    policy = SamplingPolicy(temperature=1.0)
+    assert pair.policy(1.0).vocab_limit == pair.vocabulary.vocab_size == 4096
+    own = dataclasses.replace(policy, vocab_limit=100)
+    assert pair.autoregressive(own).policy == own
     inputs = np.tile(np.array([[5, 6, 7, 1]]), (16, 1))
     for algorithm in (pair.speculative(3, policy), pair.autoregressive(policy)):
         out = generate(
@@ -133,9 +138,14 @@ def test_a_missing_checkpoint_is_named(folders, missing):
         load_pair(paths["target"], paths["draft"], VOCABULARY)
 
 
-def test_a_damaged_config_is_named(folders, tmp_path):
+@pytest.mark.parametrize(
+    "content",
+    [b'{"vocab_size": 4096,', b"[1]", b'{"vocab_size": -1}', b"[" * 100_000, b"\xff"],
+    ids=["cut", "list", "size", "nested", "encoding"],
+)
+def test_a_damaged_config_is_named(folders, tmp_path, content):
     shutil.copytree(folders / "draft", tmp_path / "draft")
-    (tmp_path / "draft" / CONFIG).write_text('{"vocab_size": 4096,')
+    (tmp_path / "draft" / CONFIG).write_bytes(content)
     with pytest.raises(CheckpointError, match=CONFIG):
         load_pair(folders / "target", tmp_path / "draft", VOCABULARY)
 
@@ -154,6 +164,12 @@ def test_another_vocabulary_than_the_model_was_trained_with_is_refused(
     with pytest.raises(ValueError, match=r"draft at .* trained with another") as caught:
         load_pair(folders / "target", tmp_path / "draft", tmp_path / "other")
     assert str(tmp_path / "other") in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "bf16", None])
+def test_a_dtype_that_no_network_computes_in_is_refused(folders, dtype):
+    with pytest.raises(ValueError, match=f"float32.*bfloat16.*got {dtype!r}"):
+        load_pair(folders / "target", folders / "draft", VOCABULARY, dtype=dtype)
 
 
 def test_float16_is_refused_for_t5_1_1(folders):
@@ -195,3 +211,42 @@ def test_a_path_into_the_package_is_resolved():
     assert resolve("relative/path") == "relative/path"
     assert resolve(VOCABULARY).endswith("vocabulary.model")
     assert not resolve(VOCABULARY).startswith(PACKAGE)
+
+
+def test_the_home_is_known(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    save("~/model", SMALL)
+    assert read_model_config(resolve("~/model")) == SMALL
+    assert (tmp_path / "model" / WEIGHTS).is_file()
+
+
+def test_the_folder_of_a_run_stands_for_what_it_exported(folders, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(folders / "draft", run / EXPORT)
+    (run / "7").mkdir()
+    pair = load_pair(folders / "target", run, VOCABULARY, dtype="float32")
+    assert pair.draft.config == SMALL
+    assert pair.name == "target+run"
+    for own in (CONFIG, "config.json"):
+        (run / own).write_text("{}")
+        assert resolve(run) == str(run)
+        (run / own).unlink()
+
+
+@pytest.mark.parametrize("file", [CONFIG, WEIGHTS, EXPORT])
+def test_links_that_lead_out_are_refused(folders, tmp_path, file):
+    folder = tmp_path / "model"
+    shutil.copytree(folders / "draft", folder)
+    if file == EXPORT:
+        shutil.move(folder, tmp_path / "x")
+        folder.mkdir()
+    else:
+        shutil.move(folder / file, tmp_path / "x")
+    (folder / file).symlink_to(tmp_path / "x")
+    with pytest.raises(CheckpointError, match="link that leads out"):
+        load_pair(folders / "target", folder, VOCABULARY)
+
+
+def test_a_remote_model_s_shape_has_to_be_given(folders):
+    with pytest.raises(CheckpointError, match=r"gs://.*URL.*give target_config"):
+        load_pair("gs://bucket/model", folders / "draft", VOCABULARY)
