@@ -116,21 +116,26 @@ class Record:
 def append_record(path: str | pathlib.Path, record: Record) -> None:
     """Adds a line to a file in one write, so that no reader sees half of it.
 
-    Folders are made as needed.
+    Folders are made as needed. Half a line that another program left stays alone: the
+    record begins a line of its own.
 
     Raises:
-      OSError: if the line could not be written whole.
+      OSError: if the line could not be written whole; nothing of it stays.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     line = (record.to_json() + "\n").encode("utf-8")
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
+        size = os.fstat(file).st_size
+        if size and os.pread(file, 1, size - 1) != b"\n":
+            line = b"\n" + line
         written = os.write(file, line)
+        if written != len(line):
+            os.ftruncate(file, size)
+            raise OSError(f"wrote {written} of {len(line)} bytes to {path}: disk full?")
     finally:
         os.close(file)
-    if written != len(line):
-        raise OSError(f"wrote {written} of {len(line)} bytes to {path}: disk full?")
 
 
 def read_records(path: str | pathlib.Path) -> list[Record]:

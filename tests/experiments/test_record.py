@@ -107,10 +107,25 @@ def test_a_line_is_appended_in_one_write(tmp_path, monkeypatch):
     assert sizes == [len(RECORD.to_json().encode()) + 1]
 
 
-def test_a_short_write_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(records.os, "write", lambda file, data: len(data) - 1)
-    with pytest.raises(OSError, match="disk full"):
-        append_record(tmp_path / "r.jsonl", RECORD)
+def test_a_short_write_is_an_error_and_leaves_nothing(tmp_path, monkeypatch):
+    path, write = tmp_path / "r.jsonl", os.write
+    append_record(path, RECORD)
+    with monkeypatch.context() as patch:
+        patch.setattr(records.os, "write", lambda file, data: write(file, data[:-9]))
+        with pytest.raises(OSError, match="disk full"):
+            append_record(path, RECORD)
+    append_record(path, RECORD)
+    assert read_records(path) == [RECORD, RECORD]
+
+
+def test_half_a_line_of_another_program_stays_alone(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"task": ')
+    append_record(path, RECORD)
+    append_record(path, RECORD)
+    half, *lines = path.read_text("utf-8").splitlines()
+    assert half == '{"task": '
+    assert [Record.from_json(line) for line in lines] == [RECORD, RECORD]
 
 
 def test_nan_is_refused():
