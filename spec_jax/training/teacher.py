@@ -5,7 +5,9 @@ target says rather than on what people wrote (Kim and Rush 2016,
 https://arxiv.org/abs/1606.07947: sequence-level distillation).
 """
 
+import glob
 import gzip
+import hashlib
 import json
 import os
 import pathlib
@@ -44,7 +46,9 @@ def write_teacher_corpus(
     """Writes `rows` with the algorithm's output in place of the reference.
 
     Rows are decoded in parts, each a file beside `path` until all are there, so a
-    killed run goes on at the first missing part. Rows whose output did not end
+    killed run goes on at the first missing part. The name of a part holds a digest of
+    all that decides its rows: what another target, policy or seed left is not taken,
+    and is removed at the end. Rows whose output did not end
     within the task's length, or half as many tokens again as the input, are left
     out.
 
@@ -62,10 +66,14 @@ def write_teacher_corpus(
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     parts = []
+    digest = _digest(algorithm, params, vocabulary, task, seed)
     for begin in range(0, len(rows), ROWS_IN_PART):
-        part = path.with_name(f".{path.name}.part-{begin:08}")
-        parts.append(part)
         chunk = rows[begin : begin + ROWS_IN_PART]
+        of_part = digest.copy()
+        of_part.update(json.dumps(chunk).encode())
+        name = f".{path.name}.part-{begin:08}-{of_part.hexdigest()[:16]}"
+        part = path.with_name(name)
+        parts.append(part)
         if not part.exists():
             decoded = _decode(
                 algorithm,
@@ -82,8 +90,19 @@ def write_teacher_corpus(
             _write(part, "".join(lines).encode())
         progress(begin + len(chunk), len(rows))
     _write(path, gzip.compress(b"".join(part.read_bytes() for part in parts), mtime=0))
-    for part in parts:
+    for part in path.parent.glob(f".{glob.escape(path.name)}.part-*"):
         part.unlink()
+
+
+def _digest(algorithm, params, vocabulary, task, seed):
+    """SHA-256 of what decides an output, besides the row and its place."""
+    digest = hashlib.sha256(
+        repr((algorithm, vocabulary.fingerprint, task, seed)).encode()
+    )
+    for name, array in jax.tree_util.tree_leaves_with_path(params):
+        digest.update(jax.tree_util.keystr(name).encode())
+        digest.update(np.asarray(array).tobytes())
+    return digest
 
 
 def _decode(

@@ -54,10 +54,10 @@ def rows(count):
     ]
 
 
-def write(setting, path, corpus, ends=True, **fields):
+def write(setting, path, corpus, ends=True, temperature=0.0, **fields):
     vocabulary, spoken = setting
     decoder, params = constant_target(spoken, vocabulary.vocab_size, ends)
-    algorithm = Autoregressive(decoder, SamplingPolicy(temperature=0.0))
+    algorithm = Autoregressive(decoder, SamplingPolicy(temperature=temperature))
     write_teacher_corpus(
         algorithm,
         params,
@@ -105,3 +105,31 @@ def test_a_killed_run_goes_on_at_the_first_missing_part(setting, tmp_path, monke
     write(setting, path, rows(11))
     assert decoded == [4, 3]  # the part that was killed and the one after it
     assert [row["group"] for row in read_rows(path)] == [f"g{i}" for i in range(11)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"ends": False}, {"temperature": 0.5}, {"seed": 1}, {"corpus": rows(6)}],
+    ids=["target", "policy", "seed", "rows"],
+)
+def test_parts_of_another_run_are_not_taken(setting, tmp_path, monkeypatch, change):
+    """The fault: a corpus of two targets' outputs, after a kill and a new start."""
+    monkeypatch.setattr(teacher, "ROWS_IN_PART", 4)
+    path = tmp_path / "ende.train.jsonl.gz"
+    corpus = [*rows(5), {**rows(1)[0], "en": "Another last row."}]
+
+    def kill(done, total):
+        if done == len(corpus):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(setting, path, corpus, progress=kill)
+    decoded, real = [], teacher._decode
+    monkeypatch.setattr(
+        teacher,
+        "_decode",
+        lambda *args: decoded.append(len(args[4])) or real(*args),
+    )
+    write(setting, path, **({"corpus": corpus} | change))
+    assert decoded == ([2] if "corpus" in change else [4, 2])
+    assert list(tmp_path.iterdir()) == [path]
