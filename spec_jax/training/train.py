@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import math
 import pathlib
 import time
 from collections.abc import Callable, Sequence
@@ -70,13 +71,26 @@ class TrainSettings:
     log_period: int = 50
 
     def __post_init__(self):
-        for name in ("steps", "batch_tokens", "checkpoint_period", "eval_period"):
-            if getattr(self, name) < 1:
+        least = dict.fromkeys(
+            ("steps", "batch_tokens", "checkpoint_period", "eval_period", "log_period"),
+            1,
+        )
+        for name, bound in (least | {"warmup_steps": 0, "seed": 0}).items():
+            if getattr(self, name) < bound:
                 raise ValueError(
-                    f"{name} must be at least 1, got {getattr(self, name)}"
+                    f"{name} must be at least {bound}, got {getattr(self, name)}"
                 )
-        if self.learning_rate <= 0:
-            raise ValueError(f"learning_rate must be > 0, got {self.learning_rate}")
+        for name in ("learning_rate", "clip_norm"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(
+                    f"{name} must be > 0 and finite, got {getattr(self, name)}"
+                )
+        if not 0 <= self.z_loss < math.inf:
+            raise ValueError(f"z_loss must be >= 0 and finite, got {self.z_loss}")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(
+                f"label_smoothing must be in [0, 1), got {self.label_smoothing}"
+            )
         if not 0 <= self.joined <= 1:
             raise ValueError(f"joined must be in [0, 1], got {self.joined}")
 

@@ -156,6 +156,24 @@ def test_other_products_are_refused():
         row_major_dot_general(x, x, (((0,), (0,)), ((), ())))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("log_period", 0),
+        ("warmup_steps", -1),
+        ("seed", -1),
+        ("learning_rate", float("inf")),
+        ("learning_rate", float("nan")),
+        ("clip_norm", 0.0),
+        ("z_loss", float("nan")),
+        ("label_smoothing", 1.0),
+    ],
+)
+def test_settings_that_train_nothing_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be .*, got {value}"):
+        TrainSettings(**{name: value})
+
+
 def test_bad_settings_say_so():
     with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
         TrainSettings(steps=0)
