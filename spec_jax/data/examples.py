@@ -90,11 +90,16 @@ def get_task(name: str) -> TextTask:
     return TASKS[name]
 
 
-def read_rows(path: str | pathlib.Path) -> list[dict]:
+def read_rows(path: str | pathlib.Path, task: TextTask | None = None) -> list[dict]:
     """Rows of a .jsonl or .jsonl.gz file.
 
+    Args:
+      path: of the file.
+      task: whose texts the rows must have; None: any JSON.
+
     Raises:
-      ValueError: if the file is missing or a line is not JSON; it is named.
+      ValueError: if the file is missing, or a line is not JSON or lacks a text of the
+        task; file and line are named.
     """
     path = pathlib.Path(path)
     opened = gzip.open if path.suffix == ".gz" else open
@@ -105,13 +110,30 @@ def read_rows(path: str | pathlib.Path) -> list[dict]:
             for line in file:
                 number += 1
                 if line.strip():
-                    rows.append(json.loads(line))
+                    row = json.loads(line)
+                    if task is not None:
+                        _check_row(row, task)
+                    rows.append(row)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"cannot read {path}: {reason}") from None
     except ValueError as error:
         raise ValueError(f"{path}, line {number}: {error}") from None
     return rows
+
+
+def _check_row(row, task: TextTask) -> None:
+    """Raises ValueError if a row is none of the task's."""
+    if not isinstance(row, dict):
+        raise ValueError(f"want a JSON object, got {json.dumps(row)[:80]}")
+    for field in (task.inputs, task.targets, "group"):
+        # Only training joins rows of a group.
+        value = row.get(field, "" if field == "group" else None)
+        if not isinstance(value, str):
+            raise ValueError(
+                f"want text in the field {field!r} of the task {task.name}, got "
+                f"{json.dumps(value)[:80]}"
+            )
 
 
 def corpus_path(data_dir: str | pathlib.Path, task: TextTask, split: str):

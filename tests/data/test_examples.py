@@ -104,6 +104,26 @@ def test_rows_are_read_from_both_kinds_of_file(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([1], r"want a JSON object, got \[1\]"),
+        (None, "want a JSON object, got null"),
+        ({"en": "a"}, "want text in the field 'de' of the task ende, got null"),
+        ({"en": "a", "de": 1}, "'de'.*got 1"),
+        ({"en": ["a"], "de": "b"}, "'en'"),
+        ({"en": "a", "de": "b", "group": []}, "'group'"),
+    ],
+    ids=str,
+)
+def test_a_row_without_the_tasks_texts_is_named(tmp_path, row, message):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"en": "a", "de": "b"}}\n\n{json.dumps(row)}\n')
+    with pytest.raises(ValueError, match=rf"rows\.jsonl, line 3: .*{message}"):
+        read_rows(path, get_task("ende"))
+    assert read_rows(path)[1] == row
+
+
+@pytest.mark.parametrize(
     "name, content, message",
     [
         ("missing.jsonl", None, "missing.jsonl: No such file"),
