@@ -1,10 +1,9 @@
 """`spec-jax data vocabulary`: a SentencePiece model of the training texts."""
 
-import pathlib
 from collections.abc import Iterator
 
 from spec_jax.cli.errors import UsageError
-from spec_jax.cli.texts import check_writable
+from spec_jax.cli.texts import check_writable, whole_file
 from spec_jax.data.examples import TASKS, corpus_path, read_rows
 from spec_jax.data.vocabulary import train_vocabulary
 
@@ -21,19 +20,14 @@ def main(invocation) -> None:
         )
     check_writable(flags.output)
     texts = list(training_texts(flags.data_dir))
-    # Under another name first: a killed run leaves no half vocabulary.
-    output = pathlib.Path(flags.output)
-    temporary = output.with_name(f".{output.name}.tmp")
     try:
-        train_vocabulary(texts, temporary, flags.vocab_size)
-        temporary.replace(output)
+        with whole_file(flags.output) as part:
+            train_vocabulary(texts, part, flags.vocab_size)
     except RuntimeError as error:
         raise UsageError(
             f"SentencePiece cannot train on these texts: {error}"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    print(f"{flags.vocab_size} pieces from {len(texts)} texts in {output}")
+    print(f"{flags.vocab_size} pieces from {len(texts)} texts in {flags.output}")
 
 
 def training_texts(data_dir: str) -> Iterator[str]:
@@ -49,6 +43,6 @@ def training_texts(data_dir: str) -> Iterator[str]:
                 f"no corpus {path}; `spec-jax data debian --output_dir={data_dir}` "
                 "makes it"
             )
-        for row in read_rows(path):
+        for row in read_rows(path, task):
             for field in (task.inputs, task.targets):
                 yield " ".join(row[field].split())

@@ -1,13 +1,18 @@
 """Texts in, from arguments, a file or stdin, and results out to files."""
 
+import contextlib
 import json
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 from spec_jax.cli.errors import UsageError
+
+# A Path has made one slash of two; one letter may be a drive.
+_URL = re.compile(r"[A-Za-z][\w+.-]+:/")
 
 
 def read_texts(arguments: Sequence[str], input_file: str | None) -> Iterator[str]:
@@ -52,40 +57,78 @@ def _lines(file: BinaryIO, name: str) -> Iterator[str]:
         yield text.rstrip("\r\n")
 
 
-def check_writable(path: str | pathlib.Path) -> None:
-    """Makes the folder of a file to come, and finds out early if it cannot be.
+def check_writable(path: str | pathlib.Path, appended: bool = False) -> None:
+    """Finds out early if a file cannot be written; makes nothing.
+
+    Args:
+      path: of the file to come.
+      appended: whether lines are added to what is there.
 
     Raises:
       UsageError: if the file could not be written.
     """
-    path = pathlib.Path(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
-    if path.is_dir():
+    if _URL.match(str(path)):
+        raise UsageError(f"cannot write {path}: want a local path, got a URL")
+    if os.path.isdir(path):
         raise UsageError(f"cannot write {path}: it is a folder")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
+    folder = os.path.dirname(os.path.realpath(path))
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    if _is_device(path):
+        allowed = os.access(path, os.W_OK)
+    elif not os.path.isdir(folder):
+        raise UsageError(f"cannot write {path}: {folder} is not a folder")
+    else:
+        allowed = os.access(folder, os.W_OK | os.X_OK)
+        if appended and os.path.exists(path):
+            allowed = os.access(path, os.W_OK)
+    if not allowed:
         raise UsageError(f"cannot write {path}: no permission")
 
 
-def write_whole(path: str | pathlib.Path, content: str | Iterable[str]) -> None:
-    """Writes a file under another name and renames it: whole, or not there at all.
+@contextlib.contextmanager
+def whole_file(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
+    """A path to write to; what is written there is then at `path`, whole or not at all.
+
+    Folders are made. A link stays one: the file that it leads to is replaced. A
+    device or a pipe, such as /dev/stdout, is written to as it is.
 
     Raises:
       UsageError: if it cannot be written.
     """
-    path = pathlib.Path(path)
     check_writable(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    final = pathlib.Path(os.path.realpath(path))
+    part = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines([content] if isinstance(content, str) else content)
-        os.replace(temporary, path)
+        if _is_device(path):
+            yield pathlib.Path(path)
+            return
+        final.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield part
+            os.replace(part, final)
+        finally:
+            part.unlink(missing_ok=True)
+    except BrokenPipeError:
+        raise  # the reader has enough
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: str | pathlib.Path, content: str | Iterable[str]) -> None:
+    """Writes text to a file. See `whole_file`.
+
+    Raises:
+      UsageError: if it cannot be written.
+    """
+    lines = [content] if isinstance(content, str) else content
+    with whole_file(path) as part, part.open("w", encoding="utf-8") as file:
+        file.writelines(lines)
+
+
+def _is_device(path: str | pathlib.Path) -> bool:
+    """Whether something other than a file is there, such as /dev/null or a pipe."""
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def json_line(row: dict) -> str:

@@ -1,4 +1,5 @@
 import os
+import threading
 
 import pytest
 
@@ -56,3 +57,48 @@ def test_where_nothing_can_be_written_is_known_early(tmp_path):
         check_writable(tmp_path / "file" / "out.txt")
     with pytest.raises(UsageError, match="it is a folder"):
         check_writable(tmp_path)
+
+
+def test_nothing_is_made_to_find_that_out(tmp_path):
+    check_writable(tmp_path / "new" / "deep" / "out.txt")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_url_is_not_written_to():
+    for path in ("gs://bucket/x", os.path.join("gs://bucket", "x")):
+        with pytest.raises(UsageError, match="want a local path, got a URL"):
+            check_writable(path)
+    check_writable("a:b")
+
+
+def test_what_is_appended_to_must_be_writable_itself(tmp_path, monkeypatch):
+    path = tmp_path / "results.jsonl"
+    path.write_text("")
+    # root may write everywhere, so the file's mode would show nothing.
+    monkeypatch.setattr(os, "access", lambda name, mode: str(name) != str(path))
+    check_writable(path)
+    with pytest.raises(UsageError, match="no permission"):
+        check_writable(path, appended=True)
+
+
+def test_a_pipe_stays_a_pipe(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(path.read_text()))
+    reader.start()
+    write_whole(path, ["first\n", "second\n"])
+    reader.join()
+    assert read == ["first\nsecond\n"] and path.is_fifo()
+    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_link_stays_a_link(tmp_path):
+    folder = tmp_path / "real"
+    folder.mkdir()
+    link = tmp_path / "link.txt"
+    link.symlink_to(folder / "out.txt")
+    for text in ("first", "second"):  # where the link leads to nothing, and after
+        write_whole(link, text)
+        assert link.is_symlink() and (folder / "out.txt").read_text() == text
+    assert [p.name for p in folder.iterdir()] == ["out.txt"]
