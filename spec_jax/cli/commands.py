@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from spec_jax.cli.errors import UsageError, did_you_mean
@@ -14,7 +15,7 @@ class Flag:
 
     Attributes:
       name: without the dashes.
-      kind: str, int, float or bool.
+      kind: str, int, float, bool, or Path for text whose `~` is expanded.
       help: one line.
       macro: the gin macro that the flag is short for; None: the command reads it.
       default: for a flag without a macro; a macro's stands in the gin file.
@@ -85,7 +86,7 @@ COMMANDS = (
         flags=(
             _TASK,
             *_SAMPLING,
-            Flag("svg_file", str, "also draws what is shown into this file"),
+            Flag("svg_file", Path, "also draws what is shown into this file"),
             _THREADS,
         ),
         base="runs/demo.gin",
@@ -115,9 +116,9 @@ COMMANDS = (
             Flag("max_new_tokens", int, "longest output", "MAX_NEW_TOKENS"),
             Flag("batch_size", int, "rows decoded together", "BATCH_SIZE"),
             Flag("truncate", bool, "cut texts that are too long", "TRUNCATE"),
-            Flag("input_file", str, "texts, one a line", short="i"),
+            Flag("input_file", Path, "texts, one a line", short="i"),
             Flag(
-                "output_file", str, "JSON lines go here, not to the screen", short="o"
+                "output_file", Path, "JSON lines go here, not to the screen", short="o"
             ),
             _THREADS,
         ),
@@ -148,9 +149,9 @@ COMMANDS = (
         example="spec-jax data debian --output_dir=corpora",
         module="spec_jax.cli.data_debian",
         flags=(
-            Flag("output_dir", str, "where the corpora go", required=True, short="o"),
-            Flag("root", str, "a folder with the packages unpacked; default: apt"),
-            Flag("workdir", str, "about 400 MB; default: work in output_dir"),
+            Flag("output_dir", Path, "where the corpora go", required=True, short="o"),
+            Flag("root", Path, "a folder with the packages unpacked; default: apt"),
+            Flag("workdir", Path, "about 400 MB; default: work in output_dir"),
         ),
     ),
     Command(
@@ -161,8 +162,8 @@ COMMANDS = (
         ),
         module="spec_jax.cli.data_vocabulary",
         flags=(
-            Flag("data_dir", str, "where `data debian` wrote", required=True),
-            Flag("output", str, "the .model file to write", required=True, short="o"),
+            Flag("data_dir", Path, "where `data debian` wrote", required=True),
+            Flag("output", Path, "the .model file to write", required=True, short="o"),
             Flag("vocab_size", int, "pieces", default=4096),
         ),
     ),
@@ -175,10 +176,10 @@ COMMANDS = (
         ),
         module="spec_jax.cli.data_teacher",
         flags=(
-            Flag("data_dir", str, "where `data debian` wrote", required=True),
-            Flag("target", str, "an exported model", required=True),
-            Flag("vocabulary", str, "its SentencePiece model", required=True),
-            Flag("output_dir", str, "where the outputs go", required=True, short="o"),
+            Flag("data_dir", Path, "where `data debian` wrote", required=True),
+            Flag("target", Path, "an exported model", required=True),
+            Flag("vocabulary", Path, "its SentencePiece model", required=True),
+            Flag("output_dir", Path, "where the outputs go", required=True, short="o"),
             Flag("temperature", float, "0 is greedy", default=0.0),
             Flag("seed", int, "decides every random draw", default=0),
             Flag("batch_size", int, "rows decoded together", default=64),

@@ -78,7 +78,8 @@ class SearchPath:
     """
 
     def __init__(self, folders: Sequence[str] = ()):
-        self.folders = [pathlib.Path(), *map(pathlib.Path, folders), shipped_folder()]
+        given = (pathlib.Path(folder).expanduser() for folder in folders)
+        self.folders = [pathlib.Path(), *given, shipped_folder()]
 
     def find(self, name: str, origin: str = "") -> pathlib.Path:
         """The first file of that name.

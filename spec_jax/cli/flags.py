@@ -1,13 +1,17 @@
 """The flags of a command: absl's, with gin's as t5x has them."""
 
 import ast
+import functools
 import math
+import os
+import pathlib
 import re
 
 from absl import flags
 
 from spec_jax.cli.commands import Command
 from spec_jax.cli.errors import UsageError, did_you_mean
+from spec_jax.cli.settings import LARGEST, SMALLEST
 
 
 def define_flags(command: Command) -> flags.FlagValues:
@@ -16,7 +20,10 @@ def define_flags(command: Command) -> flags.FlagValues:
     values.set_gnu_getopt(True)
     define = {
         str: flags.DEFINE_string,
-        int: flags.DEFINE_integer,
+        pathlib.Path: flags.DEFINE_string,
+        int: functools.partial(
+            flags.DEFINE_integer, lower_bound=SMALLEST, upper_bound=LARGEST
+        ),
         float: flags.DEFINE_float,
         bool: flags.DEFINE_boolean,
     }
@@ -59,6 +66,9 @@ def parse_flags(command: Command, arguments: list[str]):
         raise UsageError(_flag_message(error, values)) from None
     if values.help:
         return values, rest
+    for flag in command.flags:
+        if flag.kind is pathlib.Path and values[flag.name].value is not None:
+            values[flag.name].value = os.path.expanduser(values[flag.name].value)
     missing = [
         f.name for f in command.flags if f.required and values[f.name].value is None
     ]

@@ -3,10 +3,16 @@
 import collections.abc
 import functools
 import inspect
+import os
 import types
 import typing
 from collections.abc import Callable
 from typing import Any
+
+SMALLEST, LARGEST = -(2**31), 2**31 - 1
+"""Of whole numbers: JAX computes with 32 bits."""
+PATHS = ("model_dir", "data_dir", "output_dir")
+"""Parameters whose `~` is expanded; `resolve` does it for models and vocabularies."""
 
 
 def checked(make: Callable, name: str) -> Callable:
@@ -29,7 +35,10 @@ def checked(make: Callable, name: str) -> Callable:
         for parameter, value in bound.arguments.items():
             if parameter in hints:
                 wanted = f"{name}.{parameter}"
-                bound.arguments[parameter] = coerce(value, hints[parameter], wanted)
+                value = coerce(value, hints[parameter], wanted)
+                if parameter in PATHS and isinstance(value, str):
+                    value = os.path.expanduser(value)
+                bound.arguments[parameter] = value
         return make(*bound.args, **bound.kwargs)
 
     call.__name__ = call.__qualname__ = name
@@ -40,7 +49,8 @@ def checked(make: Callable, name: str) -> Callable:
 def coerce(value: Any, hint: Any, name: str) -> Any:
     """A value as its annotation wants it, or an error that says what that is.
 
-    An int serves as a float, one value as a tuple of one, and text with commas as a
+    Numbers, texts, tuples of them, callables and objects of a class are looked at. An
+    int serves as a float, one value as a tuple of one, and text with commas as a
     tuple of texts, so that they can be written in a shell without brackets.
 
     Raises:
@@ -67,11 +77,27 @@ def coerce(value: Any, hint: Any, name: str) -> Any:
         elif not isinstance(value, collections.abc.Iterable):
             value = [value]
         return tuple(coerce(one, element, name) for one in value)
-    if hint is float and type(value) is int:
-        return float(value)
-    if hint in (int, float, str, bool) and type(value) is not hint:
+    if hint in (int, float) and type(value) is int:
+        if not SMALLEST <= value <= LARGEST:
+            raise ValueError(f"{name} wants {_ARTICLES[int]} of 32 bits, got {value}")
+        return hint(value)
+    if hint in _ARTICLES and type(value) is not hint:
         raise ValueError(f"{name} wants {_ARTICLES[hint]}, got {value!r}")
+    if typing.get_origin(hint) is collections.abc.Callable and not callable(value):
+        raise ValueError(f"{name} wants a function, @NAME, got {_shown(value)}")
+    if inspect.isclass(hint) and hint is not Any and not isinstance(value, hint):
+        raise ValueError(
+            f"{name} wants a {hint.__name__}, @NAME(), got {_shown(value)}"
+        )
     return value
+
+
+def _shown(value: Any) -> str:
+    """A value in a message; of a whole model only what it is."""
+    if callable(value) and hasattr(value, "__name__"):
+        return f"@{value.__name__}"
+    simple = value is None or type(value) in _ARTICLES
+    return repr(value) if simple else f"a {type(value).__name__}"
 
 
 _ARTICLES = {

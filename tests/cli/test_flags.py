@@ -1,6 +1,9 @@
+import re
+from pathlib import Path
+
 import pytest
 
-from spec_jax.cli.commands import find_command
+from spec_jax.cli.commands import COMMANDS, find_command
 from spec_jax.cli.errors import UsageError
 from spec_jax.cli.flags import flag_bindings, parse_flags, quote_bare
 
@@ -85,3 +88,22 @@ def test_a_surplus_argument_is_an_error():
     command = find_command(["evaluate"])[0]
     with pytest.raises(UsageError, match="takes no argument, got 'x'"):
         parse_flags(command, ["x"])
+
+
+def test_home_is_expanded_in_paths(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    values, rest = parse("-o", "~/out", "--input_file=~/in", "--prefix=~/p", "~/text")
+    assert (values.output_file, values.input_file) == ("/home/me/out", "/home/me/in")
+    assert (values.prefix, rest) == ("~/p", ["~/text"])
+
+
+def test_every_path_is_marked_as_one():
+    for command in COMMANDS:
+        for flag in command.flags:
+            named = re.search("file|dir|root|output|target|vocabulary$", flag.name)
+            assert bool(named) == (flag.kind is Path), flag
+
+
+def test_a_number_of_more_than_32_bits_is_an_error():
+    with pytest.raises(UsageError, match="--seed=4294967296"):
+        parse(f"--seed={2**32}")

@@ -1,9 +1,13 @@
 import dataclasses
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from spec_jax.base import Rule
 from spec_jax.cli.settings import checked, coerce, positive
+from spec_jax.core.verification import TokenRule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +38,10 @@ def test_a_checked_dataclass_makes_the_same_object_and_shows_the_same_signature(
         ([1, 2.5], tuple[float, ...], (1.0, 2.5)),
         (1, tuple[float, ...], (1.0,)),
         (print, "anything", print),
+        (print, Callable[..., None], print),
+        (Example(1), Example, Example(1)),
+        (TokenRule(), Rule | None, TokenRule()),
+        (print, Any, print),
     ],
 )
 def test_values_come_to_their_types(value, hint, expected):
@@ -52,6 +60,13 @@ def test_values_come_to_their_types(value, hint, expected):
         (None, int),
         ("x", int | None),
         ((1, "x"), tuple[float, ...]),
+        (2**31, int),
+        (10**400, float),
+        ("x", Callable[..., int]),
+        (Example(1), Callable),
+        ("x", Example),
+        (Example, Example | None),
+        ("block", Rule | None),
     ],
 )
 def test_other_values_are_an_error_with_the_name(value, hint):
@@ -68,3 +83,23 @@ def test_positive_passes_over_none_and_names_the_first_fault():
     positive(Example(1), "count", "limit")
     with pytest.raises(ValueError, match="want limit >= 1, got 0"):
         positive(Example(1, limit=0), "count", "limit")
+
+
+def test_of_an_object_a_message_says_only_what_it_is():
+    with pytest.raises(ValueError, match=r"wants a function, @NAME, got a Example$"):
+        coerce(Example(1), Callable[..., int], "x")
+    with pytest.raises(ValueError, match=r"wants a Example, @NAME\(\), got @Example$"):
+        coerce(Example, Example, "x")
+
+
+def test_home_is_expanded_in_paths_alone(monkeypatch):
+    @dataclasses.dataclass(frozen=True)
+    class Paths:
+        model_dir: str
+        prefix: str
+        data_dir: str | None = None
+
+    monkeypatch.setenv("HOME", "/home/me")
+    made = checked(Paths, "paths")("~/m", "~/m")
+    assert made == Paths("/home/me/m", "~/m", None)
+    assert checked(Paths, "paths")("gs://b/~", "").model_dir == "gs://b/~"
