@@ -7,6 +7,7 @@ from rich.progress import Progress
 
 from spec_jax.checkpoints import load_params
 from spec_jax.cli.errors import UsageError
+from spec_jax.cli.runtime import start_backend
 from spec_jax.cli.settings import positive
 from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable
@@ -47,13 +48,14 @@ def main(invocation) -> None:
         path = corpus_path(flags.output_dir, task, split)
         work.append((f"{task.name}, {split}", task, source, path))
     check_writable(work[0][-1])
+    start_backend()
     vocabulary = SentencePieceVocabulary(resolve(flags.vocabulary))
     algorithm, params = load_target(flags.target, vocabulary, flags.temperature)
     console = make_console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as bar:
         for name, task, source, path in work:
             if path.exists():
-                console.print(f"{path} is already there")
+                console.print(f"{path} is already there: kept")
                 continue
             shown = bar.add_task(name, total=None)
 
@@ -65,7 +67,7 @@ def main(invocation) -> None:
                 params,
                 vocabulary,
                 task,
-                read_rows(source)[: flags.num_examples],
+                read_rows(source, task)[: flags.num_examples],
                 path,
                 batch_size=flags.batch_size,
                 seed=flags.seed,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import pathlib
 import sys
 import traceback
 from collections.abc import Sequence
@@ -12,8 +13,9 @@ from absl import flags
 from spec_jax.cli.commands import Command, find_command
 from spec_jax.cli.errors import UsageError, one_line
 from spec_jax.cli.flags import flag_bindings, parse_flags
-from spec_jax.cli.runtime import abandon_stdout, silence
+from spec_jax.cli.runtime import abandon_stdout, prepare_streams, silence
 
+INTERNAL_STATUS = 1
 USAGE_STATUS = 2
 INTERRUPTED_STATUS = 130
 CLOSED_PIPE_STATUS = 141
@@ -86,10 +88,11 @@ def main(argv: Sequence[str]) -> int:
       argv: words after the program's name.
 
     Returns:
-      0; 2 if the command line, a file or a value is wrong; 130 after Ctrl-C; 141
-      where the reader of the output went away. What is not foreseen is raised.
+      0; 2 if the command line, a file or a value is wrong; 1 for what was not
+      foreseen; 130 after Ctrl-C; 141 where the reader of the output went away.
     """
     debug = "--debug" in argv
+    prepare_streams()
     silence()
     try:
         dispatch(list(argv))
@@ -99,12 +102,23 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         abandon_stdout()
         return CLOSED_PIPE_STATUS
-    except (ValueError, OSError) as error:
+    except Exception as error:
         if debug:
             traceback.print_exc()
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return USAGE_STATUS
+        if isinstance(error, ValueError | OSError):
+            print(f"error: {one_line(error)}", file=sys.stderr)
+            return USAGE_STATUS
+        advice = "" if debug else "; --debug shows the traceback"
+        print(f"internal error: {_with_place(error)}{advice}", file=sys.stderr)
+        return INTERNAL_STATUS
     return 0
+
+
+def _with_place(error: Exception) -> str:
+    """The kind of error, its message, and where it was raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{pathlib.Path(frame.filename).name}, line {frame.lineno}"
+    return f"{type(error).__name__}: {one_line(error)} ({place})"
 
 
 def dispatch(argv: list[str]) -> None:
@@ -117,8 +131,7 @@ def dispatch(argv: list[str]) -> None:
 
     if not argv or argv[0] in ("--help", "-h", "-help", "help"):
         if len(argv) > 1 and argv[0] == "help":
-            command, _ = find_command(argv[1:])
-            return help_texts.show_command(command, [command.base], [])
+            return dispatch([*argv[1:], "--help"])
         return help_texts.show_overview()
     if argv[0] == "--version":
         return help_texts.show_version()

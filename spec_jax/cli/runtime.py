@@ -1,10 +1,14 @@
-"""The process: CPU threads, noise on stderr, how it ends."""
+"""The process: its streams, the device, noise on stderr, how it ends."""
 
+import codecs
+import io
 import os
 import sys
 import warnings
 
 import absl.logging
+
+from spec_jax.cli.errors import UsageError
 
 
 def limit_cpu_threads(asked: int | None, batch: int) -> None:
@@ -28,6 +32,39 @@ def limit_cpu_threads(asked: int | None, batch: int) -> None:
         os.environ["PJRT_NPROC"] = str(asked)
     elif batch == 1:
         os.environ.setdefault("PJRT_NPROC", "1")
+
+
+def start_backend() -> None:
+    """Starts what JAX computes on.
+
+    Raises:
+      UsageError: if JAX_PLATFORMS names what is not here.
+    """
+    import jax
+
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        reason = f": {error}" if str(error) else ""
+        raise UsageError(
+            f"JAX cannot start JAX_PLATFORMS={jax.config.jax_platforms}{reason}; unset "
+            "it, or install JAX for that device"
+        ) from error
+
+
+def prepare_streams() -> None:
+    """Sees to it that there are streams, and that any text can be printed.
+
+    A stream that the shell closed, as in `spec-jax demo >&-`, is None in Python. What
+    the encoding of stdout does not have is printed as a question mark.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    out = sys.stdout
+    wrapped = isinstance(out, io.TextIOWrapper)
+    if wrapped and codecs.lookup(out.encoding).name != "utf-8":
+        out.reconfigure(errors="replace")
 
 
 def silence() -> None:

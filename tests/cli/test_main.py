@@ -1,3 +1,5 @@
+import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +46,13 @@ def test_help_says_which_macros_are_needed(run):
         line for line in out.splitlines() if "MODEL_DIR" in line and "[" in line
     )
     assert "[needed]" in line
+
+
+def test_both_ways_to_ask_for_help_show_the_same(run):
+    for name in ("evaluate", "data vocabulary", "data"):
+        words = name.split()
+        assert run("help", *words).out == run(*words, "--help").out
+    assert "[needed]" not in run("help", "evaluate").out
 
 
 def test_help_of_a_gin_file_shows_that_files_values(run, tmp_path):
@@ -108,13 +117,47 @@ def test_an_interrupt_ends_quietly(run, monkeypatch):
     assert not outcome.out and not outcome.err
 
 
-def test_what_nobody_foresaw_keeps_its_traceback(run, monkeypatch):
+def test_what_nobody_foresaw_is_named_with_its_place(run, monkeypatch):
     def broken(invocation):
         raise KeyError("a fault of ours")
 
     monkeypatch.setattr(commands.Command, "main", lambda self: broken)
-    with pytest.raises(KeyError):
-        run("demo")
+    outcome = run("demo")
+    assert outcome.status == 1
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("internal error: KeyError: 'a fault of ours' (test_main.py")
+    assert line.endswith("; --debug shows the traceback")
+    assert "Traceback" in run("demo", "--debug").err
+
+
+@pytest.mark.parametrize("name", ["stdin", "stdout", "stderr"])
+def test_a_closed_stream_is_no_error(monkeypatch, name):
+    monkeypatch.setattr(sys, name, None)
+    assert main.main(["--help"]) == 0
+    assert getattr(sys, name) is not None
+
+
+def test_a_stream_that_the_shell_closed_is_no_error():
+    command = f"{sys.executable} -m spec_jax.cli"
+    script = f"{command} --help <&- >&- && ! {command} evalute 2>&-"
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_any_text_can_be_printed(monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), "ascii", write_through=True)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(commands.Command, "main", lambda self: lambda _: print("für"))
+    assert main.main(["demo"]) == 0
+    assert out.buffer.getvalue() == b"f?r\n"
+
+
+def test_a_device_that_is_not_here_is_named():
+    process = spec_jax("demo", env={**os.environ, "JAX_PLATFORMS": "cuda"})
+    out, err = process.communicate()
+    assert process.returncode == 2 and not out
+    assert err.startswith("error: JAX cannot start JAX_PLATFORMS=cuda")
+    assert len(err.splitlines()) == 1
 
 
 def test_version(run):
