@@ -1,6 +1,7 @@
 """Texts to rows of static shapes, decoded in batches; what demo and generate share."""
 
 import dataclasses
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from spec_jax.base import Algorithm
 from spec_jax.cli.errors import UsageError, did_you_mean
-from spec_jax.core.sampling import SamplingPolicy
+from spec_jax.cli.settings import require
 from spec_jax.data.batches import pad, round_up
 from spec_jax.data.vocabulary import EOS_ID
 from spec_jax.decoding.loop import Generation, generate, stream
@@ -36,7 +37,7 @@ class Row:
 
 
 def encode_text(
-    text: str, name: str, pair: Pair, limit: int, truncate: bool = False
+    text: str, name: str, pair: Pair, limit: int, truncate: bool | None = None
 ) -> tuple[int, ...]:
     """The encoder's input for a text, prefix included, ending with EOS.
 
@@ -45,7 +46,7 @@ def encode_text(
       name: how an error calls it.
       pair: has the vocabulary.
       limit: most tokens, EOS included.
-      truncate: whether a longer one is cut.
+      truncate: whether a longer one is cut; None: the command cannot.
 
     Raises:
       UsageError: if it is too long.
@@ -53,23 +54,28 @@ def encode_text(
     tokens = pair.vocabulary.encode(text)
     if len(tokens) >= limit:
         if not truncate:
+            cut = "" if truncate is None else "--truncate cuts it, "
             raise UsageError(
                 f"{name} has {len(tokens) + 1} tokens with its prefix, the limit is "
-                f"{limit}; --truncate cuts it, --gin.MAX_INPUT_LENGTH raises the limit"
+                f"{limit}; {cut}--gin.MAX_INPUT_LENGTH raises the limit, to "
+                f"{INPUT_LENGTHS[-1]} at most"
             )
         tokens = tokens[: limit - 1]
     return (*tokens, EOS_ID)
+
+
+def check_input_length(length: int) -> None:
+    """Raises ValueError where no compiled program has such an input."""
+    longest = INPUT_LENGTHS[-1]
+    require(
+        2 <= length <= longest, f"want 2 <= max_input_length <= {longest}, got {length}"
+    )
 
 
 def row_key(seed: int, example: int, output: int) -> jax.Array:
     """The key of a row: by what it is, never by its place in a batch."""
     key = jax.random.fold_in(jax.random.key(seed), example)
     return jax.random.fold_in(key, output)
-
-
-def with_vocabulary(policy: SamplingPolicy, pair: Pair) -> SamplingPolicy:
-    """The policy, kept from ids that the vocabulary does not have."""
-    return dataclasses.replace(policy, vocab_limit=pair.vocabulary.vocab_size)
 
 
 def arguments(rows: Sequence[Row], seed: int, size: int, limit: int) -> dict[str, Any]:
@@ -121,7 +127,11 @@ def stream_text(
 
 def one_line(text: str) -> str:
     """Text for a line of output: line breaks and control characters are spaces."""
-    return "".join(c if c.isprintable() else " " for c in text)
+    return "".join(" " if _breaks(character) else character for character in text)
+
+
+def _breaks(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Zl", "Zp")
 
 
 def fastest_dtypes(dtype: str | None, plain_dtype: str | None) -> tuple[str, str]:

@@ -15,13 +15,13 @@ from spec_jax.base import Algorithm
 from spec_jax.cli.decoding import (
     Row,
     arguments,
+    check_input_length,
     decode_batch,
     encode_text,
     fastest_dtypes,
     one_line,
-    with_vocabulary,
 )
-from spec_jax.cli.runtime import limit_cpu_threads
+from spec_jax.cli.runtime import limit_cpu_threads, start_backend
 from spec_jax.cli.settings import positive, require
 from spec_jax.cli.terminal import draw_svg, make_console, shows_color
 from spec_jax.cli.texts import check_writable, write_whole
@@ -71,6 +71,7 @@ class DemoSettings:
 
     def __post_init__(self):
         positive(self, "gamma", "max_new_tokens", "repeats")
+        check_input_length(self.max_input_length)
         if self.task is not None:
             get_task(self.task)
 
@@ -105,6 +106,7 @@ def main(invocation) -> None:
     """Runs the command."""
     settings: DemoSettings = invocation.settings
     limit_cpu_threads(invocation.flags.cpu_threads, batch=1)
+    start_backend()
     texts = choose_texts(settings.task, invocation.arguments)
     picture = invocation.flags.svg_file
     if picture is not None:
@@ -140,10 +142,9 @@ def decode_texts(
         if plain_dtype != dtype:
             plain_pair = settings.load_pair(dtype=plain_dtype)
         rows = in_one_shape(encode(texts, pair, settings))
-        policy = with_vocabulary(settings.policy, pair)
-        speculative = pair.speculative(settings.gamma, policy)
+        speculative = pair.speculative(settings.gamma, settings.policy)
         ways = {
-            "plain": (plain_pair.autoregressive(policy), plain_pair.params),
+            "plain": (plain_pair.autoregressive(settings.policy), plain_pair.params),
             "speculative": (speculative, pair.params),
         }
         status.update("compiling, once")

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-import pathlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -10,16 +10,16 @@ import numpy as np
 
 from spec_jax.cli.decoding import (
     Row,
+    check_input_length,
     decode_batch,
     encode_text,
     fastest_dtypes,
     one_line,
     stream_text,
-    with_vocabulary,
 )
 from spec_jax.cli.errors import UsageError
-from spec_jax.cli.runtime import limit_cpu_threads
-from spec_jax.cli.settings import positive, require
+from spec_jax.cli.runtime import limit_cpu_threads, start_backend
+from spec_jax.cli.settings import positive
 from spec_jax.cli.texts import check_writable, json_line, read_texts, write_whole
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.examples import get_task
@@ -73,10 +73,7 @@ class GenerateSettings:
             "max_new_tokens",
             "batch_size",
         )
-        require(
-            self.max_input_length >= 2,
-            f"want max_input_length >= 2, got {self.max_input_length}",
-        )
+        check_input_length(self.max_input_length)
 
     @property
     def actual_prefix(self) -> str:
@@ -106,6 +103,7 @@ def main(invocation) -> None:
         # Typed by hand: each is answered before the next is read.
         settings = dataclasses.replace(settings, batch_size=1)
         limit_cpu_threads(flags.cpu_threads, batch=1)
+    start_backend()
     generator = Generator(settings)
     if path is None:
         print_outputs(generator, texts)
@@ -114,7 +112,7 @@ def main(invocation) -> None:
     check_some(texts)
     write_whole(path, generator.json_lines(texts))
     if settings.output_dir is not None:
-        config = pathlib.Path(settings.output_dir) / "config.gin"
+        config = os.path.join(settings.output_dir, "config.gin")
         write_whole(config, invocation.operative_config())
 
 
@@ -126,7 +124,7 @@ def check_some(texts: Sequence[str]) -> None:
         )
 
 
-def output_path(settings: GenerateSettings, output_file: str | None):
+def output_path(settings: GenerateSettings, output_file: str | None) -> str | None:
     """The file to write, named as t5x names it in a folder; None is the screen.
 
     Raises:
@@ -135,10 +133,10 @@ def output_path(settings: GenerateSettings, output_file: str | None):
     if output_file is not None:
         if settings.output_dir is not None:
             raise UsageError("give --output_file or INFER_OUTPUT_DIR, not both")
-        return pathlib.Path(output_file)
+        return output_file
     if settings.output_dir is not None:
         name = f"{settings.task}-predict.jsonl-00000-of-00001"
-        return pathlib.Path(settings.output_dir) / name
+        return os.path.join(settings.output_dir, name)
     return None
 
 
@@ -169,8 +167,9 @@ class Generator:
     def __init__(self, settings: GenerateSettings):
         self.settings = settings
         self.pair = settings.load_pair(dtype=fastest_dtypes(settings.dtype, None)[0])
-        policy = with_vocabulary(settings.policy, self.pair)
-        self.algorithm: Speculative = self.pair.speculative(settings.gamma, policy)
+        self.algorithm: Speculative = self.pair.speculative(
+            settings.gamma, settings.policy
+        )
 
     def encode(self, number: int, text: str) -> tuple[int, ...]:
         """The encoder's input of a text.
@@ -220,10 +219,14 @@ class Generator:
     def json_lines(self, texts: Sequence[str]) -> Iterator[str]:
         """Outputs as t5x's `infer` writes them; the output's number if there are more.
 
-        Every text is checked before the first is decoded.
+        Raises:
+          UsageError: at once, if any text is too long.
         """
         for number, text in enumerate(texts):
             self.encode(number, text)
+        return self._json_lines(texts)
+
+    def _json_lines(self, texts: Sequence[str]) -> Iterator[str]:
         prefix = self.settings.actual_prefix
         for example, output, prediction in self.outputs(texts):
             line = {

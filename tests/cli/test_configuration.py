@@ -143,7 +143,7 @@ def test_a_wheels_folder_is_found_inside_the_package(tmp_path, monkeypatch):
         ("GAMA = 3", "no macro GAMA; did you mean GAMMA?"),
         ("generte.gamma = 3", "did you mean generate?"),
         ("generate.gama = 3", "did you mean gamma?"),
-        ("TrainSettings.steps = 3", "No configurable matching 'TrainSettings'"),
+        ("NoSettings.steps = 3", "No configurable matching 'NoSettings'"),
         ("PAIR = @laod_pair", "did you mean load_pair?"),
         ("GAMMA = [3", "no gin syntax"),
         ("GAMMA = 3 4", "no gin syntax"),
@@ -152,8 +152,12 @@ def test_a_wheels_folder_is_found_inside_the_package(tmp_path, monkeypatch):
         ("GAMMA = True", "generate.gamma wants a whole number, got True"),
         ("GAMMA = 0", "want gamma >= 1, got 0"),
         ("TRUNCATE = 1", "generate.truncate wants True or False, got 1"),
-        ("TEMPERATURE = -1.0", "temperature >= 0, got -1.0"),
+        ("TEMPERATURE = -1.0", "(0 is argmax), got -1.0"),
         ("TASK = 'foo'", "unknown task 'foo'"),
+        ("PAIR = 'shipped'", "generate.load_pair wants a function, @NAME, got 'ship"),
+        ("MAX_INPUT_LENGTH = 1025", "max_input_length <= 1024, got 1025"),
+        ("MAX_INPUT_LENGTH = 1", "want 2 <= max_input_length"),
+        ("TOP_K = 4294967296", "SamplingPolicy.top_k wants a whole number of 32 bits"),
         ("TOP_P = 0.0", "top_p in (0, 1]"),
     ],
 )
@@ -162,6 +166,39 @@ def test_wrong_bindings_are_named(binding, said):
         generate_settings(binding)
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "binding", "said"),
+    [
+        ("demo", "PAIR = 'shipped'", "demo.load_pair wants a function"),
+        ("demo", "MAX_INPUT_LENGTH = 1025", "max_input_length <= 1024, got 1025"),
+        ("evaluate", "EvaluateSettings.rule = 'block'", "wants a Rule, @NAME()"),
+        ("train", "MODEL = 'shipped'", "train.config wants a T5Config, @NAME()"),
+        ("train", "MODEL = @T5Config", "wants a T5Config, @NAME(), got @T5Config"),
+        ("train", "LEARNING_RATE = 1e999", "learning_rate must be > 0 and finite"),
+        ("train", "TrainSettings.log_period = 0", "log_period must be at least 1"),
+    ],
+)
+def test_wrong_bindings_of_other_commands_are_named(command, binding, said):
+    files = [f"runs/{command}.gin"]
+    if command == "evaluate":
+        files.append("pairs/shipped.gin")
+    if command == "train":
+        files.append("models/shipped_target.gin")
+    needed = [f"{name} = 'x'" for name in NEEDED if command == "train"]
+    with pytest.raises(UsageError) as raised:
+        configure(command, files, [*needed, binding])
+        build(command)
+    assert said in str(raised.value)
+
+
+def test_home_is_expanded_in_files_and_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path, "gin/mine.gin", "INFER_OUTPUT_DIR = '~/out'\nPREFIX = '~/x'")
+    settings = generate_settings(files=["mine.gin"], folders=["~/gin"])
+    assert settings.output_dir == f"{tmp_path}/out"
+    assert settings.prefix == "~/x"
 
 
 def test_a_whole_number_serves_as_a_number():

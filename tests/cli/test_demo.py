@@ -65,3 +65,8 @@ def test_it_draws_what_it_shows(demo, tmp_path):
 
 def test_a_picture_that_cannot_be_written_is_an_error(fails, pair_flags, tmp_path):
     assert "is a folder" in fails("demo", *pair_flags, f"--svg_file={tmp_path}", "A.")
+
+
+def test_a_text_that_is_too_long_names_what_this_command_has(fails, pair_flags):
+    message = fails("demo", *pair_flags, "word " * 2000, "--gin.MAX_INPUT_LENGTH=1024")
+    assert "the limit is 1024" in message and "--truncate" not in message

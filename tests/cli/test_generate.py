@@ -5,7 +5,7 @@ import sys
 import jax
 import pytest
 
-from spec_jax.cli.decoding import row_key
+from spec_jax.cli.decoding import one_line, row_key
 
 TEXTS = ["Choose the item.", "Save the file now, then close it.", "Open", "Click OK."]
 # One compiled shape serves nearly all: compiling costs more than all the rest.
@@ -158,7 +158,7 @@ def test_a_text_that_is_too_long_names_the_limit_or_is_cut(generate, refuses):
     texts = ["short", long, "short", "short"]
     message = refuses(*texts, *SHORT, "--gin.MAX_INPUT_LENGTH=32")
     assert "text 2 has" in message and "the limit is 32" in message
-    assert "--truncate" in message
+    assert "--truncate cuts it" in message
     cut = generate(*texts, "--truncate", "--gin.MAX_INPUT_LENGTH=32")
     assert len(lines(cut)) == 4
 
@@ -166,7 +166,15 @@ def test_a_text_that_is_too_long_names_the_limit_or_is_cut(generate, refuses):
 def test_nothing_is_written_where_a_text_is_wrong(refuses, tmp_path):
     path = tmp_path / "out.jsonl"
     refuses("ok", "word " * 500, *SHORT, "-o", path)
+    refuses("ok", "word " * 500, *SHORT, "-o", tmp_path / "new" / "out.jsonl")
+    refuses("--input_file=missing", "-o", tmp_path / "new" / "out.jsonl")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_line_has_no_break_and_keeps_what_joins_letters():
+    joined = "a\u200db\u200cc\u00add\u00a0e"
+    assert one_line(joined) == joined
+    assert one_line("a\nb\x85c\u2028d\u2029e\x1bf\tg") == "a b c d e f g"
 
 
 @pytest.mark.parametrize(
@@ -175,10 +183,14 @@ def test_nothing_is_written_where_a_text_is_wrong(refuses, tmp_path):
         ([], b"", "no text"),
         ([], b"\n  \n", "no text"),
         ([], b"ok\nnot \xe9\n", "stdin, line 2 is not UTF-8"),
-        (["x", "--temperature=-1"], b"", "temperature >= 0, got -1.0"),
+        (
+            ["x", "--temperature=-1"],
+            b"",
+            "temperature finite and >= 0 (0 is argmax), got -1.0",
+        ),
         (["x", "--temperature=nan"], b"", "temperature"),
         (["x", "--gamma=0"], b"", "gamma >= 1, got 0"),
-        (["x", "--top_k=-1"], b"", "top_k >= 0"),
+        (["x", "--top_k=-1"], b"", "(0 is off), got -1"),
         (["x", "-n", "0"], b"", "num_return_sequences >= 1"),
         (["x", "--task=foo"], b"", "unknown task 'foo'"),
         (["x", "--input_file=missing"], b"", "not both"),
@@ -187,6 +199,10 @@ def test_nothing_is_written_where_a_text_is_wrong(refuses, tmp_path):
         (["x", "--gin.CHECKPOINT_PATH=/missing"], b"", "/missing"),
         (["x", "--gin.VOCABULARY=/missing"], b"", "/missing"),
         (["x", "--gin.DTYPE=float99"], b"", "float99"),
+        (["x", f"--seed={10**22}"], b"", "--seed=1000"),
+        (["x", f"--max_new_tokens={10**13}"], b"", "--max_new_tokens=1000"),
+        (["x", f"--gin.SEED={10**22}"], b"", "seed wants a whole number of 32 bits"),
+        (["x", "--gin.INFER_OUTPUT_DIR=gs://b"], b"", "cannot write gs://b/"),
         (["x", "-o", "a", "--gin.INFER_OUTPUT_DIR=b"], b"", "not both"),
     ],
 )
