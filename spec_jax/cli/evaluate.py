@@ -1,6 +1,7 @@
 """`spec-jax evaluate`: the paper's Table 2 for a pair."""
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Callable, Sequence
 
@@ -11,7 +12,7 @@ from rich.table import Table
 
 from spec_jax.cli.decoding import fastest_dtypes
 from spec_jax.cli.errors import UsageError
-from spec_jax.cli.runtime import limit_cpu_threads
+from spec_jax.cli.runtime import limit_cpu_threads, start_backend
 from spec_jax.cli.settings import require
 from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable, write_whole
@@ -69,7 +70,7 @@ def main(invocation) -> None:
     """Runs the command."""
     run: EvaluateRun = invocation.settings
     folder = pathlib.Path(run.output_dir)
-    check_writable(folder / "results.jsonl")
+    check_writable(os.path.join(run.output_dir, "results.jsonl"), appended=True)
     work = [
         (get_task(name), rows, dataclasses.replace(run.settings, temperature=t))
         for name in run.tasks
@@ -77,8 +78,12 @@ def main(invocation) -> None:
         for t in run.temperatures
     ]
     limit_cpu_threads(invocation.flags.cpu_threads, run.settings.batch)
+    start_backend()
+    with make_console(stderr=True).status("loading the pair"):
+        pairs = load_pairs(run)
+    # Not before: only then is it known which pair that is.
     write_whole(folder / "config.gin", invocation.operative_config())
-    records = measure(run, work, folder)
+    records = measure(*pairs, work, folder)
     text = tables.markdown(records)
     write_whole(folder / "table.md", text)
     console = make_console()
@@ -101,12 +106,28 @@ def task_rows(run: EvaluateRun, task: TextTask) -> list[dict]:
     path = corpus_path(run.data_dir, task, run.split)
     if not path.exists():
         raise UsageError(
-            f"no {path}; `spec-jax data debian --output_dir={run.data_dir}` makes it"
+            f"no {path}; {_splits(run.data_dir, task)}"
+            f"`spec-jax data debian --output_dir={run.data_dir}` makes "
+            "train, validation and test"
         )
-    return read_rows(path)
+    return read_rows(path, task)
 
 
-def measure(run: EvaluateRun, work, folder: pathlib.Path) -> list[Record]:
+def _splits(data_dir: str, task: TextTask) -> str:
+    """What there is, for a message."""
+    files = corpus_path(data_dir, task, "*")
+    names = sorted(path.name.split(".")[1] for path in files.parent.glob(files.name))
+    return f"there are the splits {', '.join(names)}; " if names else ""
+
+
+def load_pairs(run: EvaluateRun) -> tuple[Pair, Pair]:
+    """The pair for speculative and for plain decoding, which may be the same."""
+    dtype, plain_dtype = fastest_dtypes(run.dtype, run.plain_dtype)
+    pair = run.load_pair(dtype=dtype)
+    return pair, pair if plain_dtype == dtype else run.load_pair(dtype=plain_dtype)
+
+
+def measure(pair: Pair, plain_pair: Pair, work, folder: pathlib.Path) -> list[Record]:
     """Measures one after another; each record is written as soon as it is there."""
     console = make_console(stderr=True)
     records = []
@@ -119,13 +140,6 @@ def measure(run: EvaluateRun, work, folder: pathlib.Path) -> list[Record]:
         disable=not console.is_terminal,
         transient=True,
     ) as bar:
-        loading = bar.add_task("loading", total=None, doing="")
-        dtype, plain_dtype = fastest_dtypes(run.dtype, run.plain_dtype)
-        pair = run.load_pair(dtype=dtype)
-        plain_pair = pair
-        if plain_dtype != dtype:
-            plain_pair = run.load_pair(dtype=plain_dtype)
-        bar.remove_task(loading)
         for task, rows, settings in work:
             name = f"{task.name}, T = {settings.temperature:g}"
             shown = bar.add_task(name, total=None, doing="")

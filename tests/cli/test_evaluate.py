@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from spec_jax.cli.errors import UsageError
 from spec_jax.cli.evaluate import task_rows
 
 SHORT = [
@@ -51,6 +52,14 @@ def test_it_writes_records_a_table_and_the_configuration(
     assert [record["num_examples"] for record in records] == [2, 1]
     assert (folder / "table.md").read_text().count("| ende |") == 1
 
+    # What was written says all: the pair too.
+    again = tmp_path / "again"
+    config = [f"--gin_file={folder / 'config.gin'}", f"--gin.EVAL_OUTPUT_DIR={again}"]
+    repeated = run("evaluate", *config)
+    assert repeated.status == 0, repeated
+    (record,) = [json.loads(x) for x in (again / "results.jsonl").open()]
+    assert all(record[name] == records[-1][name] for name in ("pair", "alpha", "gamma"))
+
 
 class Where:
     def __init__(self, data_dir, split="test"):
@@ -65,6 +74,12 @@ def test_rows_come_from_the_samples_or_from_the_corpora(tmp_path):
         file.write('{"en": "a", "de": "b"}\n')
     rows = task_rows(Where(str(tmp_path), "validation"), get_task("ende"))
     assert rows == [{"en": "a", "de": "b"}]
+    with pytest.raises(UsageError, match=r"there are the splits validation;"):
+        task_rows(Where(str(tmp_path), "nope"), get_task("ende"))
+    with gzip.open(tmp_path / "ende.test.jsonl.gz", "wt") as file:
+        file.write('{"en": "a", "de": "b"}\n{"en": "a"}\n')
+    with pytest.raises(ValueError, match=r"ende\.test\.jsonl\.gz, line 2.*'de'"):
+        task_rows(Where(str(tmp_path)), get_task("ende"))
 
 
 @pytest.mark.parametrize(
@@ -72,11 +87,15 @@ def test_rows_come_from_the_samples_or_from_the_corpora(tmp_path):
     [
         (["--gin.TASKS=ende,foo"], "unknown task 'foo'"),
         (["--gin.TASKS=()"], "at least one of the TASKS"),
-        (["--gin.TEMPERATURES=0,-1"], "temperature >= 0, got -1"),
+        (
+            ["--gin.TEMPERATURES=0,-1"],
+            "temperature finite and >= 0 (0 is argmax), got -1",
+        ),
         (["--gin.NUM_EXAMPLES=0"], "num_examples >= 1"),
         (["--gin.GAMMA=0"], "gamma >= 1"),
         (["--gin.DATA_DIR=/missing"], "spec-jax data debian --output_dir=/missing"),
         (["--gin.EVAL_OUTPUT_DIR=/dev/null/x"], "cannot write /dev/null/x"),
+        (["--gin.EVAL_OUTPUT_DIR=gs://b/x"], "cannot write gs://b/x"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_measured(fails, argv, said):
