@@ -1,14 +1,19 @@
 """`spec-jax train`: a target, or a draft of it."""
 
 import dataclasses
+import os
 import pathlib
 import shutil
 
-from spec_jax.checkpoints import load_params
+from rich.console import Console
+
+from spec_jax.checkpoints import TrainingCheckpoints, load_params
+from spec_jax.cli.configuration import build, configure
 from spec_jax.cli.errors import UsageError
+from spec_jax.cli.runtime import start_backend
 from spec_jax.cli.settings import positive, require
 from spec_jax.cli.terminal import make_console, plural
-from spec_jax.cli.texts import check_writable, write_whole
+from spec_jax.cli.texts import check_writable, whole_file, write_whole
 from spec_jax.data.examples import (
     Example,
     ExampleMaker,
@@ -27,6 +32,11 @@ from spec_jax.training.train import TrainSettings, train
 EXPORT = "export"
 """The folder in MODEL_DIR that `load_pair` reads."""
 VOCABULARY = "vocabulary.model"
+_FREE = frozenset(
+    "model_dir vocabulary num_validation steps checkpoint_period eval_period "
+    "log_period".split()
+)
+"""May change from run to run; a vocabulary is known by its content."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,15 +77,18 @@ def main(invocation) -> None:
     run: TrainRun = invocation.settings
     console = make_console(stderr=True)
     folder = pathlib.Path(run.model_dir)
-    check_writable(folder / "config.gin")
+    check_writable(os.path.join(run.model_dir, "config.gin"))
+    start_backend()
     vocabulary = find_vocabulary(run)
     tasks = [get_task(name) for name in run.tasks]
     for task in tasks:
         check_corpus(run.data_dir, task)
-    write_whole(folder / "config.gin", invocation.operative_config())
+    config = invocation.operative_config()
+    if folder.exists():
+        check_resumed(run, folder, vocabulary, console)
 
     def rows_of(task: TextTask, split: str) -> list[TokenRow]:
-        rows = read_rows(corpus_path(run.data_dir, task, split))
+        rows = read_rows(corpus_path(run.data_dir, task, split), task)
         return tokenize(rows, task, vocabulary)
 
     with console.status("reading the corpora"):
@@ -85,12 +98,24 @@ def main(invocation) -> None:
             task.name: examples(maker, rows_of(task, "validation"), run.num_validation)
             for task in tasks
         }
+    for task in tasks:
+        if not validation[task.name]:
+            raise UsageError(
+                "want an example that fits in "
+                f"{corpus_path(run.data_dir, task, 'validation')}, got none: there "
+                "would be no validation loss"
+            )
     initial = None
     if run.initial_checkpoint is not None:
         source, role = resolve(run.initial_checkpoint), "initial model"
         check_vocabulary(source, run.config, vocabulary, role)
         shapes = parameter_shapes(run.config)
         initial = load_params(source, shapes, role, "float32")
+    write_whole(folder / "config.gin", config)
+    copy = folder / VOCABULARY
+    if not (copy.exists() and copy.samefile(vocabulary.path)):
+        with whole_file(copy) as part:
+            shutil.copyfile(vocabulary.path, part)
     console.print(f"{plural(len(rows), 'row')} of {' and '.join(run.tasks)}")
     params = train(
         run.config,
@@ -101,9 +126,6 @@ def main(invocation) -> None:
         initial,
     )
     save_model(folder / EXPORT, params, run.config, vocabulary=vocabulary)
-    copy = folder / VOCABULARY
-    if not (copy.exists() and copy.samefile(vocabulary.path)):
-        shutil.copyfile(vocabulary.path, copy)
     console.print(f"the trained model is in {folder / EXPORT}")
 
 
@@ -126,6 +148,66 @@ def find_vocabulary(run: TrainRun) -> SentencePieceVocabulary:
             f"table only {run.config.vocab_size} rows: raise T5Config.vocab_size"
         )
     return vocabulary
+
+
+def check_resumed(
+    run: TrainRun,
+    folder: pathlib.Path,
+    vocabulary: SentencePieceVocabulary,
+    console: Console,
+) -> None:
+    """Compares a run with the earlier one in its folder, and says what differs.
+
+    gin then has the earlier one's configuration.
+
+    Raises:
+      UsageError: if that one went further, or had another vocabulary.
+    """
+    with TrainingCheckpoints(folder) as checkpoints:
+        done, steps = checkpoints.latest_step(), run.settings.steps
+    if done is None:
+        return
+    if done > steps:
+        raise UsageError(
+            f"{folder} is already at step {done}, TRAIN_STEPS is {steps}: give more "
+            "steps or another MODEL_DIR"
+        )
+    kept = folder / VOCABULARY
+    if kept.exists() and SentencePieceVocabulary(kept) != vocabulary:
+        raise UsageError(
+            f"{folder} is trained with the vocabulary {kept}, {vocabulary.path} is "
+            "another: give that one, or another MODEL_DIR"
+        )
+    if done == steps:
+        console.print(f"already at step {done}: only the export is written")
+    for difference in differences(folder / "config.gin", run):
+        console.print(
+            f"warning, {folder} goes on otherwise than it began: {difference}",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def differences(config: pathlib.Path, run: TrainRun) -> list[str]:
+    """What has changed since the run that wrote `config`."""
+    try:
+        configure("train", [str(config)], [])
+        before = _flat(build("train"))
+    except UsageError as error:
+        return [f"its configuration cannot be read: {error}"]
+    return [
+        f"{name} was {before[name]}, is {value}"
+        for name, value in _flat(run).items()
+        if value != before[name]
+    ]
+
+
+def _flat(run: TrainRun) -> dict:
+    """The values that a run keeps when it goes on."""
+    fields = dataclasses.asdict(run)
+    fields |= fields.pop("config") | fields.pop("settings")
+    return {name: value for name, value in fields.items() if name not in _FREE}
 
 
 def check_corpus(data_dir: str, task: TextTask) -> None:

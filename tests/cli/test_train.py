@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from spec_jax.data.samples import load_samples
+from spec_jax.data.vocabulary import train_vocabulary
 from spec_jax.pairs import load_pair
 
 TINY = [
@@ -48,13 +49,14 @@ def corpora(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_training_goes_on_and_its_export_is_loaded(
-    run, corpora, vocabulary_path, tmp_path
+    run, fails, corpora, vocabulary_path, tmp_path, monkeypatch
 ):
+    monkeypatch.setenv("HOME", str(tmp_path))
     folder = tmp_path / "model"
     command = [
         "train",
         *TINY,
-        f"--gin.MODEL_DIR={folder}",
+        "--gin.MODEL_DIR=~/model",
         f"--gin.DATA_DIR={corpora}",
         f"--gin.VOCABULARY={vocabulary_path}",
     ]
@@ -66,6 +68,20 @@ def test_a_training_goes_on_and_its_export_is_loaded(
     steps = [json.loads(x)["step"] for x in (folder / "metrics.jsonl").open()]
     assert steps == [2, 3]
     assert (folder / "vocabulary.model").read_bytes() == vocabulary_path.read_bytes()
+    assert "warning" not in second.err and "already at" not in second.err
+
+    same = run(*command, "--gin.TRAIN_STEPS=3", "--gin.LEARNING_RATE=0.5")
+    assert same.status == 0 and "already at step 3" in same.err, same
+    assert "learning_rate was 0.01, is 0.5" in same.err
+    before = (folder / "config.gin").read_text()
+    message = fails(*command, "--gin.TRAIN_STEPS=2")
+    assert "already at step 3, TRAIN_STEPS is 2" in message
+    other = tmp_path / "other.model"
+    train_vocabulary([" ".join(map(chr, range(97, 120)))] * 9, other, 290)
+    message = fails(*command, "--gin.TRAIN_STEPS=3", f"--gin.VOCABULARY={other}")
+    assert str(other) in message and str(folder / "vocabulary.model") in message
+    assert (folder / "config.gin").read_text() == before
+
     export = str(folder / "export")
     pair = load_pair(export, export, str(folder / "vocabulary.model"))
     assert pair.target.config.emb_dim == 16
@@ -107,6 +123,35 @@ def test_a_missing_corpus_names_its_commands(fails, vocabulary_path, tmp_path):
     assert "`spec-jax data teacher`" in message
 
 
+def write_corpus(folder, train, validation):
+    for split, lines in (("train", train), ("validation", validation)):
+        with gzip.open(folder / f"summ.{split}.jsonl.gz", "wt") as file:
+            file.writelines(line + "\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("train", "validation", "said"),
+    [
+        (['{"document": "a", "summary": "b"}'], [], "would be no validation loss"),
+        (["[1]"], [], "train.jsonl.gz, line 1: want a JSON object, got [1]"),
+        (['{"en": "a", "de": "b"}'], [], "line 1: want text in the field 'document'"),
+    ],
+    ids=["nothing to validate", "no row", "another task's"],
+)
+def test_wrong_corpora_are_named_and_nothing_is_written(
+    fails, vocabulary_path, tmp_path, train, validation, said
+):
+    write_corpus(tmp_path, train, validation)
+    given = [
+        *TINY,
+        f"--gin.MODEL_DIR={tmp_path / 'model'}",
+        f"--gin.DATA_DIR={tmp_path}",
+        f"--gin.VOCABULARY={vocabulary_path}",
+    ]
+    assert said in fails("train", *given)
+    assert not (tmp_path / "model").exists()
+
+
 def test_a_vocabulary_larger_than_the_table_is_an_error(
     fails, corpora, vocabulary_path, tmp_path
 ):
@@ -135,6 +180,19 @@ def test_too_few_texts_for_a_vocabulary_is_an_error(fails, corpora, tmp_path):
     assert "--vocab_size >= 512" in fails(*command, "--vocab_size=100")
     assert "SentencePiece cannot train" in fails(*command, "--vocab_size=60000")
     assert not list(tmp_path.iterdir())
+    write_corpus(tmp_path, ['{"document": "a", "summary": null}'], [])
+    (tmp_path / "ende.train.jsonl.gz").write_bytes(
+        (corpora / "ende.train.jsonl.gz").read_bytes()
+    )
+    command = [
+        "data",
+        "vocabulary",
+        f"--data_dir={tmp_path}",
+        "-o",
+        tmp_path / "new" / "v",
+    ]
+    assert "line 1: want text in the field 'summary'" in fails(*command)
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_teacher_answers_what_training_reads(
@@ -163,6 +221,7 @@ def test_a_teacher_answers_what_training_reads(
         "summ.validation.jsonl.gz",
     ]
     assert [len(args[4]) for args, _ in calls] == [150, 4, 8, 4]
+    assert all(kwargs["seed"] == 3 for _, kwargs in calls)
     calls.clear()
     few = run(*command, f"--output_dir={tmp_path}", "--num_examples=6")
     assert few.status == 0, few
@@ -170,10 +229,11 @@ def test_a_teacher_answers_what_training_reads(
     assert "want num_examples >= 1, got 0" in fails(
         *command, f"--output_dir={tmp_path}", "--num_examples=0"
     )
-    assert all(kwargs["seed"] == 3 for _, kwargs in calls)
 
 
 def test_building_without_packages_says_why(fails, tmp_path):
     missing = tmp_path / "missing"
     message = fails("data", "debian", f"--output_dir={tmp_path}", f"--root={missing}")
+    url = fails("data", "debian", "--output_dir=gs://b/x", f"--root={missing}")
+    assert "cannot write gs://b/x" in url
     assert "root must be a folder" in message or "spec_jax[corpora]" in message
