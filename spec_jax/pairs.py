@@ -197,6 +197,9 @@ def resolve(path: str | os.PathLike) -> str:
     if text.startswith(PACKAGE):
         root = importlib.resources.files("spec_jax")
         text = str(root.joinpath(*text[len(PACKAGE) :].split("/")))
+        config = pathlib.Path(text) / CONFIG
+        if config.is_symlink():  # some installers link a package's files from a cache
+            text = str(config.resolve().parent)
     text = os.path.expanduser(text)
     exported = os.path.join(text, EXPORT)
     own = [os.path.join(text, name) for name in (CONFIG, THEIR_CONFIG)]

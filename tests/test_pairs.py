@@ -172,6 +172,18 @@ def test_a_dtype_that_no_network_computes_in_is_refused(folders, dtype):
         load_pair(folders / "target", folders / "draft", VOCABULARY, dtype=dtype)
 
 
+def test_a_package_of_links_into_an_installers_cache(folders, tmp_path, monkeypatch):
+    linked = tmp_path / "pretrained" / "target"
+    linked.mkdir(parents=True)
+    for file in (folders / "target").iterdir():
+        (linked / file.name).symlink_to(file)
+    monkeypatch.setattr("importlib.resources.files", lambda package: tmp_path)
+    found = resolve(PACKAGE + "pretrained/target")
+    assert load_params(found) and read_model_config(found).vocab_size == 4224
+    with pytest.raises(CheckpointError, match="link"):
+        load_params(linked)
+
+
 def test_float16_is_refused_for_t5_1_1(folders):
     """BEHAVIOURS 32."""
     with pytest.raises(ValueError, match="float16"):
