@@ -77,7 +77,8 @@ def test_a_training_goes_on_and_its_export_is_loaded(
     message = fails(*command, "--gin.TRAIN_STEPS=2")
     assert "already at step 3, TRAIN_STEPS is 2" in message
     other = tmp_path / "other.model"
-    train_vocabulary([" ".join(map(chr, range(97, 120)))] * 9, other, 290)
+    texts = [row["en"] for row in load_samples("translation")]
+    train_vocabulary(texts, other, 520)
     message = fails(*command, "--gin.TRAIN_STEPS=3", f"--gin.VOCABULARY={other}")
     assert str(other) in message and str(folder / "vocabulary.model") in message
     assert (folder / "config.gin").read_text() == before
