@@ -81,7 +81,7 @@ def check_writable(path: str | pathlib.Path, appended: bool = False) -> None:
     else:
         allowed = os.access(folder, os.W_OK | os.X_OK)
         if appended and os.path.exists(path):
-            allowed = os.access(path, os.W_OK)
+            allowed = allowed and os.access(path, os.W_OK)
     if not allowed:
         raise UsageError(f"cannot write {path}: no permission")
 
