@@ -183,6 +183,7 @@ COMMANDS = (
             Flag("temperature", float, "0 is greedy", default=0.0),
             Flag("seed", int, "decides every random draw", default=0),
             Flag("batch_size", int, "rows decoded together", default=64),
+            Flag("task", str, "ende or summarize; by default both", short="t"),
             Flag("num_examples", int, "first rows of each corpus; by default all"),
         ),
     ),

@@ -1,18 +1,20 @@
 """`spec-jax data teacher`: a target's own outputs, for its draft to be trained on."""
 
+import dataclasses
 import itertools
 import pathlib
 
 from rich.progress import Progress
 
 from spec_jax.checkpoints import load_params
+from spec_jax.cli.decoding import fastest_dtypes
 from spec_jax.cli.errors import UsageError
 from spec_jax.cli.runtime import start_backend
 from spec_jax.cli.settings import positive
 from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable
 from spec_jax.core.sampling import SamplingPolicy
-from spec_jax.data.examples import TASKS, corpus_path, read_rows
+from spec_jax.data.examples import TASKS, corpus_path, get_task, read_rows
 from spec_jax.data.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary
 from spec_jax.decoding.autoregressive import Autoregressive
 from spec_jax.models.t5 import T5Decoder
@@ -37,8 +39,9 @@ def main(invocation) -> None:
     ):
         raise UsageError("want another --output_dir than --data_dir: files would clash")
     positive(flags, "batch_size", "num_examples")
+    tasks = TASKS.values() if flags.task is None else [get_task(flags.task)]
     work = []
-    for task, split in itertools.product(TASKS.values(), SPLITS):
+    for task, split in itertools.product(tasks, SPLITS):
         source = corpus_path(flags.data_dir, task, split)
         if not source.exists():
             raise UsageError(
@@ -77,10 +80,12 @@ def main(invocation) -> None:
 
 
 def load_target(folder: str, vocabulary: SentencePieceVocabulary, temperature: float):
-    """Plain decoding by an exported target in bfloat16, and its parameters."""
+    """Plain decoding by an exported target in its fastest dtype, and its parameters."""
     folder = resolve(folder)
     config = read_model_config(folder)
     check_vocabulary(folder, config, vocabulary)
+    _, dtype = fastest_dtypes(None, None)
+    config = dataclasses.replace(config, dtype=dtype)
     params = load_params(folder, parameter_shapes(config), "target", config.dtype)
     policy = SamplingPolicy(temperature=temperature, vocab_limit=vocabulary.vocab_size)
     algorithm = Autoregressive(T5Decoder(config), policy, eos_id=EOS_ID, pad_id=PAD_ID)

@@ -227,6 +227,10 @@ def test_a_teacher_answers_what_training_reads(
     few = run(*command, f"--output_dir={tmp_path}", "--num_examples=6")
     assert few.status == 0, few
     assert [len(args[4]) for args, _ in calls] == [6, 4, 6, 4]
+    calls.clear()
+    one = run(*command, f"--output_dir={tmp_path}", "--task=summarize")
+    assert one.status == 0, one
+    assert [len(args[4]) for args, _ in calls] == [8, 4]
     assert "want num_examples >= 1, got 0" in fails(
         *command, f"--output_dir={tmp_path}", "--num_examples=0"
     )
