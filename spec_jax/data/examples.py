@@ -186,8 +186,10 @@ class ExampleMaker:
         task = TASKS[row.task]
         inputs = self._prefix[row.task] + row.inputs
         room = self._max_input_length - 1
-        if task.metric == "bleu" and len(inputs) > min(room, task.max_target_length):
-            return None
+        if task.metric == "bleu":
+            longest = min(self._max_input_length, task.max_target_length)
+            if len(inputs) >= longest:  # and end of sequence is to come
+                return None
         if len(row.targets) >= task.max_target_length or not row.targets:
             return None
         return Example((*inputs[:room], EOS_ID), (*row.targets, EOS_ID))

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from spec_jax.checkpoints import TrainingCheckpoints, load_params
-from spec_jax.data.examples import Example
+from spec_jax.data.batches import plan_epoch
+from spec_jax.data.examples import Example, ExampleMaker, TokenRow
+from spec_jax.data.vocabulary import SentencePieceVocabulary
 from spec_jax.models.t5 import T5Config, Transformer
+from spec_jax.pairs import PACKAGE, resolve
 from spec_jax.training import train as training
 from spec_jax.training.dot_general import row_major_dot_general
 from spec_jax.training.train import (
@@ -20,6 +23,7 @@ from spec_jax.training.train import (
     validation_loss,
 )
 
+VOCABULARY = PACKAGE + "pretrained/vocabulary.model"
 CONFIG = T5Config(
     vocab_size=32,
     emb_dim=16,
@@ -179,3 +183,15 @@ def test_bad_settings_say_so():
         TrainSettings(steps=0)
     with pytest.raises(ValueError, match=r"joined must be in \[0, 1\], got 2"):
         TrainSettings(joined=2)
+
+
+@pytest.mark.parametrize(("task", "longest"), [("ende", 128), ("summarize", 256)])
+def test_every_example_fits_a_bucket(task, longest):
+    """Translations at the limit of both lengths too."""
+    maker = ExampleMaker(SentencePieceVocabulary(resolve(VOCABULARY)))
+    lengths = [(i, o) for i in (*range(100, 131), 300) for o in (1, 60, 120, 130)]
+    rows = [TokenRow(task, "", (5,) * i, (6,) * o) for i, o in lengths]
+    examples = [example for row in rows if (example := maker.example(row))]
+    assert max(len(example.inputs) for example in examples) == longest
+    planned = plan_epoch(examples, make_buckets(1024), np.random.default_rng(0))
+    assert sum(len(batch.members) for batch in planned) == len(examples)
