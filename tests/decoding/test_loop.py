@@ -324,7 +324,7 @@ def test_a_trace_of_no_steps_is_refused():
             algorithms(SAMPLED)[0],
             PERFECT,
             None,
-            np.zeros((1, 1)),
+            np.zeros((1, 1), int),
             KEY,
             max_new_tokens=3,
             num_steps=-1,
