@@ -137,7 +137,9 @@ def _breaks(character: str) -> bool:
 def fastest_dtypes(dtype: str | None, plain_dtype: str | None) -> tuple[str, str]:
     """The dtypes of speculative and of plain decoding, where they are not given.
 
-    On CPU a product of several rows is fastest in bfloat16, of one row in float32.
+    On CPU a product of one row is fastest in float32, of several rows in bfloat16.
+    Before jax 0.12 that is not so inside a loop: all weights are turned into float32
+    before it begins, which takes as long as ten steps.
 
     Raises:
       UsageError: for a dtype that networks do not compute in.
@@ -147,4 +149,6 @@ def fastest_dtypes(dtype: str | None, plain_dtype: str | None) -> tuple[str, str
             near = did_you_mean(name, DTYPES)
             raise UsageError(f"no dtype {name}, there are {', '.join(DTYPES)}{near}")
     on_cpu = jax.default_backend() == "cpu"
-    return dtype or "bfloat16", plain_dtype or ("float32" if on_cpu else "bfloat16")
+    for_one = "float32" if on_cpu else "bfloat16"
+    for_several = for_one if jax.__version_info__ < (0, 12) else "bfloat16"
+    return dtype or for_several, plain_dtype or for_one

@@ -1,7 +1,9 @@
 import os
 
+import jax
 import pytest
 
+from spec_jax.cli.decoding import fastest_dtypes
 from spec_jax.cli.runtime import limit_cpu_threads
 
 
@@ -30,3 +32,9 @@ def test_the_flag_wins(environment):
     assert environment["PJRT_NPROC"] == "3"
     with pytest.raises(ValueError, match="--cpu_threads >= 1"):
         limit_cpu_threads(0, batch=1)
+
+
+def test_the_fastest_dtypes_of_one_row_and_of_several():
+    several = "float32" if jax.__version_info__ < (0, 12) else "bfloat16"
+    assert fastest_dtypes(None, None) == (several, "float32")
+    assert fastest_dtypes("float16", "bfloat16") == ("float16", "bfloat16")
