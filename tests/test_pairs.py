@@ -12,12 +12,13 @@ from spec_jax.checkpoints import CheckpointError, load_params
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.samples import load_samples
 from spec_jax.data.vocabulary import SentencePieceVocabulary, train_vocabulary
-from spec_jax.decoding.loop import generate
+from spec_jax.decoding.loop import _generate, generate
 from spec_jax.models.t5 import T5Config, Transformer
 from spec_jax.pairs import (
     CONFIG,
     EXPORT,
     PACKAGE,
+    START_ID,
     WEIGHTS,
     Pair,
     load_pair,
@@ -262,3 +263,39 @@ def test_links_that_lead_out_are_refused(folders, tmp_path, file):
 def test_a_remote_model_s_shape_has_to_be_given(folders):
     with pytest.raises(CheckpointError, match=r"gs://.*URL.*give target_config"):
         load_pair("gs://bucket/model", folders / "draft", VOCABULARY)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_texts_of_a_bucket_share_a_program_that_never_asks_the_host(
+    folders, temperature
+):
+    pair = load_pair(folders / "target", folders / "draft", VOCABULARY, dtype="float32")
+    algorithm = pair.speculative(3, SamplingPolicy(temperature=temperature))
+    prompt = np.full((2, 1), START_ID)
+    programs = _generate._cache_size()
+    outputs = []
+    for lengths in ((4, 4), (16, 9), (1, 16)):
+        inputs = np.zeros((2, 16), np.int32)
+        for row, length in enumerate(lengths):
+            inputs[row, :length] = 7 + np.arange(length)
+        key = jax.random.key(length)
+        out = generate(algorithm, pair.params, inputs, prompt, key, max_new_tokens=12)
+        outputs.append(np.asarray(out.tokens))
+    assert _generate._cache_size() == programs + 1
+    assert not np.array_equal(outputs[0], outputs[1])
+    one = jnp.ones(2, jnp.int32)
+    lowered = _generate.lower(
+        algorithm,
+        pair.params,
+        jnp.asarray(inputs),
+        jnp.asarray(prompt, jnp.int32),
+        one,
+        key,
+        12 * one,
+        None,
+        max_length=13,
+    )
+    program = lowered.compile().as_text()
+    assert program.count(" while(") >= 1
+    for visit in ("callback", "infeed", "outfeed", " send(", " recv("):
+        assert visit not in program
