@@ -18,6 +18,8 @@ from spec_jax.pairs import START_ID, Pair
 
 INPUT_LENGTHS = (32, 64, 128, 256, 512, 1024)
 """Padded lengths of an encoder's input: one compiled program for each."""
+MOST_NEW_TOKENS = 2**16
+"""The cache of more would fill the memory of the machine."""
 DTYPES = ("bfloat16", "float32", "float16")
 
 
@@ -64,12 +66,15 @@ def encode_text(
     return (*tokens, EOS_ID)
 
 
-def check_input_length(length: int) -> None:
-    """Raises ValueError where no compiled program has such an input."""
-    longest = INPUT_LENGTHS[-1]
-    require(
-        2 <= length <= longest, f"want 2 <= max_input_length <= {longest}, got {length}"
-    )
+def check_lengths(max_input_length: int, max_new_tokens: int | None) -> None:
+    """Raises ValueError where no program has such an input, or no memory the output."""
+    for name, value, least, most in (
+        ("max_input_length", max_input_length, 2, INPUT_LENGTHS[-1]),
+        ("max_new_tokens", max_new_tokens or MOST_NEW_TOKENS, 1, MOST_NEW_TOKENS),
+    ):
+        require(
+            least <= value <= most, f"want {least} <= {name} <= {most}, got {value}"
+        )
 
 
 def row_key(seed: int, example: int, output: int) -> jax.Array:

@@ -15,7 +15,7 @@ from spec_jax.base import Algorithm
 from spec_jax.cli.decoding import (
     Row,
     arguments,
-    check_input_length,
+    check_lengths,
     decode_batch,
     encode_text,
     fastest_dtypes,
@@ -71,7 +71,7 @@ class DemoSettings:
 
     def __post_init__(self):
         positive(self, "gamma", "max_new_tokens", "repeats")
-        check_input_length(self.max_input_length)
+        check_lengths(self.max_input_length, self.max_new_tokens)
         if self.task is not None:
             get_task(self.task)
 

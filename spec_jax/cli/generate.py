@@ -10,7 +10,7 @@ import numpy as np
 
 from spec_jax.cli.decoding import (
     Row,
-    check_input_length,
+    check_lengths,
     decode_batch,
     encode_text,
     fastest_dtypes,
@@ -73,7 +73,7 @@ class GenerateSettings:
             "max_new_tokens",
             "batch_size",
         )
-        check_input_length(self.max_input_length)
+        check_lengths(self.max_input_length, self.max_new_tokens)
 
     @property
     def actual_prefix(self) -> str:

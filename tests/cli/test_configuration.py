@@ -157,6 +157,8 @@ def test_a_wheels_folder_is_found_inside_the_package(tmp_path, monkeypatch):
         ("PAIR = 'shipped'", "generate.load_pair wants a function, @NAME, got 'ship"),
         ("MAX_INPUT_LENGTH = 1025", "max_input_length <= 1024, got 1025"),
         ("MAX_INPUT_LENGTH = 1", "want 2 <= max_input_length"),
+        ("MAX_NEW_TOKENS = 65537", "max_new_tokens <= 65536, got 65537"),
+        ("MAX_NEW_TOKENS = 0", "want max_new_tokens >= 1, got 0"),
         ("TOP_K = 4294967296", "SamplingPolicy.top_k wants a whole number of 32 bits"),
         ("TOP_P = 0.0", "top_p in (0, 1]"),
     ],
