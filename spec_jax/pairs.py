@@ -19,6 +19,8 @@ from spec_jax.checkpoints import (
     save_weights,
     weights_metadata,
 )
+from spec_jax.checkpoints.huggingface import CONFIG as THEIR_CONFIG
+from spec_jax.checkpoints.loading import WEIGHTS
 from spec_jax.checkpoints.storage import inside
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.core.verification import TokenRule
@@ -31,9 +33,6 @@ from spec_jax.models.t5 import T5Config, T5Decoder, Transformer
 PACKAGE = "spec_jax://"
 """Begins the path of a file that comes with the package."""
 CONFIG = "t5_config.json"
-THEIR_CONFIG = "config.json"
-"""Hugging Face's."""
-WEIGHTS = "params.safetensors"
 EXPORT = "export"
 """Where training leaves such a folder, in that of its run."""
 FINGERPRINT = "vocabulary_sha256"
@@ -144,24 +143,45 @@ def load_pair(
         to the vocabulary; it is said which of the two models is meant.
     """
     pieces = SentencePieceVocabulary(resolve(vocabulary))
-    models, params = {}, {}
-    given = {"target": (target, target_config), "draft": (draft, draft_config)}
-    for role, (path, config) in given.items():
-        folder = resolve(path)
-        config = config or read_model_config(folder, role)
-        config = dataclasses.replace(config, dtype=dtype)
-        check_vocabulary(folder, config, pieces, role)
-        expected = parameter_shapes(config)
-        loaded = load_params(folder, expected, role, config.dtype)
-        models[role] = T5Decoder(config)
-        params[role] = jax.tree.map(jnp.asarray, loaded)
+    big, big_params = load_model(target, pieces, target_config, dtype)
+    small, small_params = load_model(draft, pieces, draft_config, dtype, "draft")
     return Pair(
         name or f"{_short(target)}+{_short(draft)}",
-        models["target"],
-        models["draft"],
-        params,
+        big,
+        small,
+        {"target": big_params, "draft": small_params},
         pieces,
     )
+
+
+def load_model(
+    path: str,
+    pieces: SentencePieceVocabulary,
+    config: T5Config | None = None,
+    dtype: Any = "bfloat16",
+    role: str = "target",
+) -> tuple[T5Decoder, Any]:
+    """Loads one model that belongs to a vocabulary.
+
+    Args:
+      path: see `resolve`.
+      pieces: the vocabulary.
+      config: its shape; None reads it from the folder.
+      dtype: of parameters and activations.
+      role: "target" or "draft", for messages.
+
+    Returns:
+      The decoder, and its parameters on the default device.
+
+    Raises:
+      ValueError: see `load_pair`.
+    """
+    folder = resolve(path)
+    config = config or read_model_config(folder, role)
+    config = dataclasses.replace(config, dtype=dtype)
+    check_vocabulary(folder, config, pieces, role)
+    params = load_params(folder, parameter_shapes(config), role, config.dtype)
+    return T5Decoder(config), jax.tree.map(jnp.asarray, params)
 
 
 def shipped_pair(dtype: Any = "bfloat16") -> Pair:

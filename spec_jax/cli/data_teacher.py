@@ -1,12 +1,10 @@
 """`spec-jax data teacher`: a target's own outputs, for its draft to be trained on."""
 
-import dataclasses
 import itertools
 import pathlib
 
 from rich.progress import Progress
 
-from spec_jax.checkpoints import load_params
 from spec_jax.cli.decoding import fastest_dtypes
 from spec_jax.cli.errors import UsageError
 from spec_jax.cli.runtime import start_backend
@@ -17,13 +15,7 @@ from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.examples import TASKS, corpus_path, get_task, read_rows
 from spec_jax.data.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary
 from spec_jax.decoding.autoregressive import Autoregressive
-from spec_jax.models.t5 import T5Decoder
-from spec_jax.pairs import (
-    check_vocabulary,
-    parameter_shapes,
-    read_model_config,
-    resolve,
-)
+from spec_jax.pairs import load_model, resolve
 from spec_jax.training.teacher import write_teacher_corpus
 
 SPLITS = ("train", "validation")
@@ -81,12 +73,8 @@ def main(invocation) -> None:
 
 def load_target(folder: str, vocabulary: SentencePieceVocabulary, temperature: float):
     """Plain decoding by an exported target in its fastest dtype, and its parameters."""
-    folder = resolve(folder)
-    config = read_model_config(folder)
-    check_vocabulary(folder, config, vocabulary)
     _, dtype = fastest_dtypes(None, None)
-    config = dataclasses.replace(config, dtype=dtype)
-    params = load_params(folder, parameter_shapes(config), "target", config.dtype)
+    decoder, params = load_model(folder, vocabulary, dtype=dtype)
     policy = SamplingPolicy(temperature=temperature, vocab_limit=vocabulary.vocab_size)
-    algorithm = Autoregressive(T5Decoder(config), policy, eos_id=EOS_ID, pad_id=PAD_ID)
+    algorithm = Autoregressive(decoder, policy, eos_id=EOS_ID, pad_id=PAD_ID)
     return algorithm, {"target": params}

@@ -7,7 +7,7 @@ import shutil
 
 from rich.console import Console
 
-from spec_jax.checkpoints import TrainingCheckpoints, load_params
+from spec_jax.checkpoints import TrainingCheckpoints
 from spec_jax.cli.configuration import build, configure
 from spec_jax.cli.errors import UsageError
 from spec_jax.cli.runtime import start_backend
@@ -26,11 +26,9 @@ from spec_jax.data.examples import (
 )
 from spec_jax.data.vocabulary import SentencePieceVocabulary
 from spec_jax.models.t5 import T5Config
-from spec_jax.pairs import check_vocabulary, parameter_shapes, resolve, save_model
+from spec_jax.pairs import EXPORT, load_model, resolve, save_model
 from spec_jax.training.train import TrainSettings, train
 
-EXPORT = "export"
-"""The folder in MODEL_DIR that `load_pair` reads."""
 VOCABULARY = "vocabulary.model"
 _FREE = frozenset(
     "model_dir vocabulary num_validation steps checkpoint_period eval_period "
@@ -107,10 +105,9 @@ def main(invocation) -> None:
             )
     initial = None
     if run.initial_checkpoint is not None:
-        source, role = resolve(run.initial_checkpoint), "initial model"
-        check_vocabulary(source, run.config, vocabulary, role)
-        shapes = parameter_shapes(run.config)
-        initial = load_params(source, shapes, role, "float32")
+        _, initial = load_model(
+            run.initial_checkpoint, vocabulary, run.config, "float32", "initial model"
+        )
     write_whole(folder / "config.gin", config)
     copy = folder / VOCABULARY
     if not (copy.exists() and copy.samefile(vocabulary.path)):

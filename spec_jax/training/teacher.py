@@ -48,9 +48,8 @@ def write_teacher_corpus(
     Rows are decoded in parts, each a file beside `path` until all are there, so a
     killed run goes on at the first missing part. The name of a part holds a digest of
     all that decides its rows: what another target, policy or seed left is not taken,
-    and is removed at the end. Rows whose output did not end
-    within the task's length, or half as many tokens again as the input, are left
-    out.
+    and is removed at the end. Rows whose output did not end within the task's length,
+    or half as many tokens again as the input, are left out.
 
     Args:
       algorithm: plain decoding by the target, for a corpus its greedy or sampled one.

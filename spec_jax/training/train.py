@@ -71,11 +71,9 @@ class TrainSettings:
     log_period: int = 50
 
     def __post_init__(self):
-        least = dict.fromkeys(
-            ("steps", "batch_tokens", "checkpoint_period", "eval_period", "log_period"),
-            1,
-        )
-        for name, bound in (least | {"warmup_steps": 0, "seed": 0}).items():
+        least = {"steps": 1, "batch_tokens": 1, "warmup_steps": 0, "seed": 0}
+        least |= {"checkpoint_period": 1, "eval_period": 1, "log_period": 1}
+        for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise ValueError(
                     f"{name} must be at least {bound}, got {getattr(self, name)}"
