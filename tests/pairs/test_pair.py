@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 
 from spec_jax.checkpoints import CheckpointError, load_params
+from spec_jax.checkpoints.loading import WEIGHTS
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.samples import load_samples
 from spec_jax.data.vocabulary import SentencePieceVocabulary, train_vocabulary
 from spec_jax.decoding.loop import _generate, generate
 from spec_jax.models.t5 import T5Config, Transformer
 from spec_jax.pairs import (
-    CONFIG,
     EXPORT,
     PACKAGE,
     START_ID,
-    WEIGHTS,
     Pair,
     load_pair,
     parameter_shapes,
@@ -28,6 +27,7 @@ from spec_jax.pairs import (
     save_model,
     shipped_pair,
 )
+from spec_jax.pairs.folders import CONFIG
 from tests.golden import golden_path
 
 VOCABULARY = PACKAGE + "pretrained/vocabulary.model"

@@ -1,4 +1,4 @@
-"""A target and a draft that share a vocabulary, loaded and ready to decode."""
+"""Folders of T5 models: what a path means, weights with their shape and vocabulary."""
 
 import dataclasses
 import importlib.resources
@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spec_jax.base import Rule
 from spec_jax.checkpoints import (
     CheckpointError,
     load_params,
@@ -22,12 +21,7 @@ from spec_jax.checkpoints import (
 from spec_jax.checkpoints.huggingface import CONFIG as THEIR_CONFIG
 from spec_jax.checkpoints.loading import WEIGHTS
 from spec_jax.checkpoints.storage import inside
-from spec_jax.core.sampling import SamplingPolicy
-from spec_jax.core.verification import TokenRule
-from spec_jax.data.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary
-from spec_jax.decoding.autoregressive import Autoregressive
-from spec_jax.decoding.speculative import Speculative
-from spec_jax.drafts.model import ModelDraft
+from spec_jax.data.vocabulary import SentencePieceVocabulary
 from spec_jax.models.t5 import T5Config, T5Decoder, Transformer
 
 PACKAGE = "spec_jax://"
@@ -37,121 +31,6 @@ EXPORT = "export"
 """Where training leaves such a folder, in that of its run."""
 FINGERPRINT = "vocabulary_sha256"
 """Metadata of the weights: the vocabulary that the model was trained with."""
-START_ID = PAD_ID
-"""T5's decoder starts from the padding id."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Pair:
-    """A target and a draft over one vocabulary.
-
-    Attributes:
-      name: how reports call it.
-      target: the model whose distribution the output follows.
-      draft: the small model.
-      params: {"target": ..., "draft": ...}, in `dtype`.
-      vocabulary: of both.
-    """
-
-    name: str
-    target: T5Decoder
-    draft: T5Decoder
-    params: dict[str, Any]
-    vocabulary: SentencePieceVocabulary
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of the target's parameters and activations."""
-        return self.target.config.dtype
-
-    def policy(self, temperature: float = 0.0, **fields) -> SamplingPolicy:
-        """A policy that never emits an id the vocabulary does not have."""
-        return self._limited(SamplingPolicy(temperature=temperature, **fields))
-
-    def model_draft(self, gamma: int, policy: SamplingPolicy) -> ModelDraft:
-        """The small model as a source of proposals."""
-        return ModelDraft(self.draft, self._limited(policy), gamma)
-
-    def speculative(
-        self, gamma: int, policy: SamplingPolicy, rule: Rule | None = None, **fields
-    ) -> Speculative:
-        """Speculative decoding with the small model as the draft."""
-        return Speculative(
-            self.target,
-            self.model_draft(gamma, policy),
-            self._limited(policy),
-            rule or TokenRule(),
-            eos_id=EOS_ID,
-            pad_id=PAD_ID,
-            **fields,
-        )
-
-    def autoregressive(self, policy: SamplingPolicy, **fields) -> Autoregressive:
-        """Plain decoding by the target alone."""
-        return Autoregressive(
-            self.target, self._limited(policy), eos_id=EOS_ID, pad_id=PAD_ID, **fields
-        )
-
-    def astype(self, dtype) -> "Pair":
-        """The same pair with parameters and activations in another dtype.
-
-        Raises:
-          ValueError: for float16 with T5 1.1.
-        """
-        target, draft = (
-            T5Decoder(dataclasses.replace(model.config, dtype=dtype))
-            for model in (self.target, self.draft)
-        )
-        cast = jax.tree.map(lambda x: x.astype(target.config.dtype), self.params)
-        return dataclasses.replace(self, target=target, draft=draft, params=cast)
-
-    def _limited(self, policy: SamplingPolicy) -> SamplingPolicy:
-        """The policy, kept from ids of the tables that the vocabulary lacks."""
-        if policy.vocab_limit is not None:
-            return policy
-        return dataclasses.replace(policy, vocab_limit=self.vocabulary.vocab_size)
-
-
-def load_pair(
-    target: str,
-    draft: str,
-    vocabulary: str,
-    *,
-    target_config: T5Config | None = None,
-    draft_config: T5Config | None = None,
-    dtype: Any = "bfloat16",
-    name: str | None = None,
-) -> Pair:
-    """Loads a pair from checkpoints of any kind that `load_params` reads.
-
-    Args:
-      target: path of the target's checkpoint, or of the run that trained it; see
-        `resolve`.
-      draft: of the draft's.
-      vocabulary: of a SentencePiece model.
-      target_config: its shape; None reads it from the folder, which t5x's
-        checkpoints do not hold.
-      draft_config: the draft's.
-      dtype: of parameters and activations.
-      name: for reports; by default from the paths.
-
-    Returns:
-      The pair, its parameters on the default device.
-
-    Raises:
-      ValueError: if a file is missing or damaged, or the two tables cannot belong
-        to the vocabulary; it is said which of the two models is meant.
-    """
-    pieces = SentencePieceVocabulary(resolve(vocabulary))
-    big, big_params = load_model(target, pieces, target_config, dtype)
-    small, small_params = load_model(draft, pieces, draft_config, dtype, "draft")
-    return Pair(
-        name or f"{_short(target)}+{_short(draft)}",
-        big,
-        small,
-        {"target": big_params, "draft": small_params},
-        pieces,
-    )
 
 
 def load_model(
@@ -182,17 +61,6 @@ def load_model(
     check_vocabulary(folder, config, pieces, role)
     params = load_params(folder, parameter_shapes(config), role, config.dtype)
     return T5Decoder(config), jax.tree.map(jnp.asarray, params)
-
-
-def shipped_pair(dtype: Any = "bfloat16") -> Pair:
-    """The pair that comes with the package: English to German, and summaries."""
-    return load_pair(
-        PACKAGE + "pretrained/target",
-        PACKAGE + "pretrained/draft",
-        PACKAGE + "pretrained/vocabulary.model",
-        dtype=dtype,
-        name="shipped",
-    )
 
 
 def parameter_shapes(config: T5Config) -> dict[str, Any]:
@@ -323,7 +191,3 @@ def read_model_config(folder: str, role: str = "target") -> T5Config:
         raise
     except (TypeError, ValueError, OSError, RecursionError) as error:
         raise CheckpointError(f"{file} is no T5 config: {error}") from None
-
-
-def _short(path: str) -> str:
-    return pathlib.PurePosixPath(str(path)).name
