@@ -10,8 +10,9 @@ from spec_jax.base import (
     StepInfo,
     StopReason,
 )
+from spec_jax.core.rules import BlockRule, CoupledRule, LenientRule, TokenRule
 from spec_jax.core.sampling import SamplingPolicy
-from spec_jax.core.verification import TokenRule, verify
+from spec_jax.core.verification import verify
 from spec_jax.decoding.autoregressive import Autoregressive
 from spec_jax.decoding.commit import text_tokens
 from spec_jax.decoding.loop import (
@@ -28,10 +29,13 @@ from spec_jax.drafts.model import ModelDraft
 __all__ = [
     "Algorithm",
     "Autoregressive",
+    "BlockRule",
+    "CoupledRule",
     "DecodeState",
     "Decoder",
     "DraftSource",
     "Generation",
+    "LenientRule",
     "ModelDraft",
     "Proposal",
     "Rule",

@@ -7,7 +7,14 @@ positions, l buffer length, v vocabulary.
 import dataclasses
 import enum
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar, dataclass_transform, runtime_checkable
+from typing import (
+    Any,
+    Literal,
+    Protocol,
+    TypeVar,
+    dataclass_transform,
+    runtime_checkable,
+)
 
 import jax
 import numpy as np
@@ -25,7 +32,12 @@ Inputs = Any
 """What the prompt side needs (T5: the encoder's tokens); None where nothing."""
 
 Sampling = Mapping[str, Array | np.ndarray]
-"""Per-row values: any of temperature, top_k, top_p, min_p, each an array [b]."""
+"""Per-row values: any of temperature, top_k, top_p, min_p, repetition_penalty, each
+an array [b], and logit_bias [b, v]."""
+
+Noise = Literal["uniform", "gumbel"] | None
+"""How tokens are drawn: by uniforms of their step, by Gumbel noise of their position
+that target and draft share, or not at all."""
 
 
 @dataclass_transform(frozen_default=True)
@@ -136,9 +148,11 @@ class DraftSource(Protocol):
 
     Attributes:
       gamma: the most tokens proposed in a step (static).
+      noise: how it draws; None where a proposal is no draw. See `Noise`.
     """
 
     gamma: int
+    noise: Noise
 
     def init(
         self,
@@ -169,7 +183,23 @@ class DraftSource(Protocol):
         length: Int[Array, "b"],
         sampling: Sampling | None = None,
     ) -> tuple[Proposal, Any]:
-        """Proposes what follows `tokens[i, :length[i]]`; the rest is not read."""
+        """Proposes what follows `tokens[i, :length[i]]`; the rest is not read.
+
+        A row's `length` grows by the accepted tokens and one, so a draft can tell
+        from its last proposal how many were accepted.
+
+        Args:
+          params: as for `init`.
+          draft_state: from `init`, or the last call.
+          keys: of draw i of each row, used for nothing else: of its position
+            length + i for a draft with Gumbel noise, else of the step.
+          tokens: committed tokens.
+          length: how many of them are final, at least 1.
+          sampling: per-row values for the draft's policy.
+
+        Returns:
+          The proposal, and the state.
+        """
         ...
 
 

@@ -18,7 +18,7 @@ _CONFIGURABLES = {
     "load_pair": ("spec_jax.pairs", _PAIR),
     "SamplingPolicy": ("spec_jax.core.sampling", ("demo", "generate")),
     "EvaluateSettings": ("spec_jax.experiments.evaluate", ("evaluate",)),
-    "TokenRule": ("spec_jax.core.verification", ("evaluate",)),
+    "TokenRule": ("spec_jax.core.rules", ("evaluate",)),
     "TrainSettings": ("spec_jax.training.train", ("train",)),
     "demo": ("spec_jax.cli.demo:DemoSettings", ("demo",)),
     "generate": ("spec_jax.cli.generate:GenerateSettings", ("generate",)),

@@ -6,7 +6,9 @@ temperature up to 1e-4 is argmax.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+import operator
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,31 +16,22 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from spec_jax.base import Sampling
+from spec_jax.core.draws import first_argmax
+from spec_jax.core.filters import keep_min_p, keep_top_k, keep_top_p
+from spec_jax.core.row_values import BIAS, RANGES, row_bias, row_values
 
 GREEDY_TEMPERATURE = 1e-4
 """Temperatures up to this are argmax, as in t5x."""
-
-_RANGES = {
-    "temperature": (
-        "finite and >= 0 (0 is argmax)",
-        lambda x: np.isfinite(x) & (x >= 0),
-    ),
-    "top_k": (">= 0 and whole (0 is off)", lambda x: (x >= 0) & (x % 1 == 0)),
-    "top_p": ("in (0, 1] (1 is off)", lambda x: (x > 0) & (x <= 1)),
-    "min_p": ("in [0, 1] (0 is off)", lambda x: (x >= 0) & (x <= 1)),
-}
-
-ROW_VALUES = tuple(_RANGES)
-"""What `sampling` may hold."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingPolicy:
     """The one function from logits to probabilities; static and hashable.
 
-    In this order: vocabulary limit, bans; then temperature; then top-k, top-p
-    and min-p, each on what the one before it left. What is off is not compiled
-    in; a key of `sampling` turns its transform on, with a value for each row.
+    In this order: vocabulary limit, bans, bias, repetition penalty; then
+    temperature; then top-k, top-p and min-p, each on what the one before it left.
+    What is off is not compiled in; a key of `sampling` turns its transform on,
+    with a value for each row (logit_bias: a row of v values, -inf bans).
 
     Attributes:
       temperature: divides the logits; up to 1e-4 it means argmax.
@@ -51,9 +44,15 @@ class SamplingPolicy:
         logits are padding and cut off, so models of differently padded tables
         share one v.
       banned: ids that are never emitted.
+      logit_bias: {id: what is added to its logit}, or such pairs.
+      repetition_penalty: divides the positive and multiplies the negative logits
+        of tokens that the decoder has seen, its prompt included; 1 is off.
 
     Raises:
       ValueError: if a field is out of range.
+
+    Reference: the penalty is that of Keskar et al. 2019,
+    https://arxiv.org/abs/1909.05858, section 4.1, as Hugging Face applies it.
 
     Example:
       >>> policy = SamplingPolicy(temperature=2.0, top_p=0.8)
@@ -67,10 +66,13 @@ class SamplingPolicy:
     min_p: float = 0.0
     vocab_limit: int | None = None
     banned: Sequence[int] = ()
+    logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] = ()
+    repetition_penalty: float = 1.0
 
     def __post_init__(self):
         object.__setattr__(self, "banned", tuple(self.banned))
-        for name, (wanted, lies_in) in _RANGES.items():
+        object.__setattr__(self, BIAS, _as_pairs(self.logit_bias))
+        for name, (wanted, lies_in) in RANGES.items():
             value = getattr(self, name)
             if np.ndim(value):
                 raise ValueError(
@@ -92,50 +94,119 @@ class SamplingPolicy:
     def greedy(
         self,
         logits: Float[Array, "*b v"],
-        history: Int[Array, "b l"] | None = None,
+        sampling: Sampling | None = None,
+        history: Bool[Array, "*b w"] | None = None,
     ) -> Int[Array, "*b"]:
         """The likeliest token, the first of equals; no softmax is computed."""
-        return first_argmax(self._allowed(logits))
+        return first_argmax(self._adjusted(logits, sampling, history))
 
     def probs(
         self,
         logits: Float[Array, "*b v"],
         sampling: Sampling | None = None,
-        history: Int[Array, "b l"] | None = None,
+        history: Bool[Array, "*b w"] | None = None,
     ) -> Float[Array, "*b w"]:
         """The distribution that this policy draws from.
 
         Args:
           logits: any float dtype, cast to float32 before anything else.
           sampling: values of the b rows (the first axis) instead of the fields.
-          history: the rows' earlier tokens, for transforms that need them; none
-            of the present ones does.
+          history: which tokens came before each position, from `history`.
 
         Returns:
           float32, w = vocab_limit columns if that is set, else v. Argmax rows
           are one-hot.
 
         Raises:
-          ValueError: if `sampling` has an unknown name or a wrong shape, or the
-            logits have fewer columns than the tokenizer has ids.
+          ValueError: if `sampling` has an unknown name or a wrong shape, the
+            logits have fewer columns than the tokenizer has ids, or a penalty
+            lacks its history.
         """
-        logits = self._allowed(logits)
+        logits = self._adjusted(logits, sampling, history)
         if self.is_greedy(sampling):
             return _one_hot(first_argmax(logits), logits.shape[-1])
-        values = _row_values(sampling, logits)
+        values = row_values(sampling, logits)
         temperature = values.get("temperature", self.temperature)
         scaled = logits / jnp.maximum(temperature, GREEDY_TEMPERATURE)
         if self.top_k or "top_k" in values:
-            scaled = _keep_top_k(scaled, values.get("top_k", self.top_k))
+            scaled = keep_top_k(scaled, values.get("top_k", self.top_k))
         if self.top_p < 1 or "top_p" in values:
-            scaled = _keep_top_p(scaled, values.get("top_p", self.top_p))
+            scaled = keep_top_p(scaled, values.get("top_p", self.top_p))
         if self.min_p or "min_p" in values:
-            scaled = _keep_min_p(scaled, values.get("min_p", self.min_p))
+            scaled = keep_min_p(scaled, values.get("min_p", self.min_p))
         probs = jax.nn.softmax(scaled)
         if "temperature" in values:
             greedy = _one_hot(first_argmax(logits), logits.shape[-1])
             probs = jnp.where(temperature <= GREEDY_TEMPERATURE, greedy, probs)
         return probs
+
+    def history(
+        self,
+        tokens: Int[Array, "b l"],
+        length: Int[Array, "b"],
+        drafted: Int[Array, "b g"],
+        vocab_size: int,
+        sampling: Sampling | None = None,
+    ) -> Bool[Array, "b n w"] | None:
+        """Which tokens came before each position of a block; None if it is not asked.
+
+        Args:
+          tokens: the rows' tokens, of which the first `length[i]` count.
+          length: how many those are.
+          drafted: g tokens after them: position i has also seen the first i.
+          vocab_size: v, columns of the logits.
+          sampling: as for `probs`.
+
+        Returns:
+          w = vocab_limit columns if that is set, else v; n = g + 1 positions.
+        """
+        if not self.uses_history(sampling):
+            return None
+        width = self.vocab_limit or vocab_size
+        counts = jnp.arange(tokens.shape[1]) < length[:, None]
+        rows = jnp.arange(tokens.shape[0])[:, None]
+        seen = jnp.zeros((len(rows), width), bool).at[rows, tokens].max(counts)
+        block = [seen]
+        for i in range(drafted.shape[1]):
+            block.append(block[-1] | (jnp.arange(width) == drafted[:, i, None]))
+        return jnp.stack(block, axis=1)
+
+    def uses_history(self, sampling: Sampling | None = None) -> bool:
+        """Whether a transform asks for the tokens before, known at trace time."""
+        name = "repetition_penalty"
+        return self.repetition_penalty != 1 or name in (sampling or {})
+
+    def _adjusted(
+        self,
+        logits: Float[Array, "*b v"],
+        sampling: Sampling | None,
+        history: Bool[Array, "*b w"] | None,
+    ) -> Float[Array, "*b w"]:
+        """float32 logits up to the temperature: limit, bans, bias, penalty."""
+        logits = self._allowed(logits)
+        if self.logit_bias:
+            ids, biases = zip(*self.logit_bias)
+            if max(ids) >= logits.shape[-1]:
+                raise ValueError(
+                    f"want logit_bias for ids below {logits.shape[-1]}, got {max(ids)}"
+                )
+            dense = np.zeros(logits.shape[-1], np.float32)
+            dense[list(ids)] = biases
+            logits = logits + dense
+        if BIAS in (sampling or {}):
+            logits = logits + row_bias(sampling[BIAS], logits)
+        if self.uses_history(sampling):
+            if history is None:
+                raise ValueError(
+                    "want the tokens before each position for repetition_penalty, got "
+                    "none: pass history=policy.history(...)"
+                )
+            penalty = row_values(sampling, logits).get(
+                "repetition_penalty", self.repetition_penalty
+            )
+            less = jnp.where(logits > 0, logits / penalty, logits * penalty)
+            logits = jnp.where(history, less, logits)
+        return logits
 
     def _allowed(self, logits: Float[Array, "*b v"]) -> Float[Array, "*b w"]:
         """float32 logits of the ids that exist, -inf where banned."""
@@ -156,105 +227,8 @@ class SamplingPolicy:
         return logits
 
 
-def check_sampling(sampling: Sampling | None, batch: int) -> None:
-    """Checks names, shapes and, outside of a traced function, ranges of row values.
-
-    Raises:
-      ValueError: for an unknown name, a shape that is not (b,), or a value that
-        `SamplingPolicy` would not take as its field.
-    """
-    for name, value in (sampling or {}).items():
-        if name not in ROW_VALUES:
-            raise ValueError(f"want `sampling` to hold {ROW_VALUES}, got {name!r}")
-        if jnp.shape(value) != (batch,):
-            raise ValueError(
-                f"want one {name} for each of {batch} rows, got shape "
-                f"{jnp.shape(value)}"
-            )
-        if isinstance(value, jax.core.Tracer):
-            continue
-        wanted, lies_in = _RANGES[name]
-        values = np.asarray(value)
-        if not lies_in(values).all():
-            raise ValueError(f"want every row's {name} {wanted}, got {values.tolist()}")
-
-
-def _row_values(
-    sampling: Sampling | None, logits: Float[Array, "*b v"]
-) -> dict[str, Array]:
-    """Per-row values, shaped to broadcast against the logits."""
-    check_sampling(sampling, logits.shape[0])
-    shape = (-1,) + (1,) * (logits.ndim - 1)
-    return {name: jnp.reshape(x, shape) for name, x in (sampling or {}).items()}
-
-
-def first_argmax(x: Float[Array, "*b v"]) -> Int[Array, "*b"]:
-    """Like jnp.argmax over the last axis, v - 1 for a row with a NaN.
-
-    Two plain reductions are vectorized; XLA's argmax on CPU is not, and takes 8
-    times as long (65 against 8 microseconds for 5 rows of 4,096).
-    """
-    size = x.shape[-1]
-    index = jax.lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1)
-    is_largest = x == x.max(-1, keepdims=True)
-    return jnp.where(is_largest, index, size - 1).min(-1)
-
-
 def _one_hot(tokens: Int[Array, "*b"], size: int) -> Float[Array, "*b v"]:
     return jax.nn.one_hot(tokens, size, dtype=jnp.float32)
-
-
-def _keep_top_k(
-    logits: Float[Array, "*b v"], k: int | Int[Array, "*#b #v"]
-) -> Float[Array, "*b v"]:
-    size = logits.shape[-1]
-    k = jnp.where(jnp.asarray(k) > 0, k, size)
-    return _keep_likeliest(
-        logits, lambda kept: kept.sum(-1, keepdims=True, dtype=jnp.int32) >= k
-    )
-
-
-def _keep_top_p(
-    logits: Float[Array, "*b v"], top_p: float | Float[Array, "*#b #v"]
-) -> Float[Array, "*b v"]:
-    probs = jax.nn.softmax(logits)
-    # Rounded sums reach 1 before the last token does: off must mean off.
-    wanted = jnp.where(jnp.asarray(top_p) >= 1, jnp.inf, top_p)
-    return _keep_likeliest(
-        logits,
-        lambda kept: jnp.where(kept, probs, 0).sum(-1, keepdims=True) >= wanted,
-    )
-
-
-def _keep_min_p(
-    logits: Float[Array, "*b v"], min_p: float | Float[Array, "*#b #v"]
-) -> Float[Array, "*b v"]:
-    floor = logits.max(-1, keepdims=True) + jnp.log(jnp.asarray(min_p, jnp.float32))
-    return jnp.where(logits >= floor, logits, -jnp.inf)
-
-
-def _keep_likeliest(
-    logits: Float[Array, "*b v"],
-    enough: Callable[[Bool[Array, "*b v"]], Bool[Array, "*b 1"]],
-) -> Float[Array, "*b v"]:
-    """Masks all but the smallest set of likeliest tokens that is `enough`.
-
-    Bisects the threshold over the 32 bits of a float, which needs no sort, keeps
-    ties by construction, and takes values for each row. Keeps all where even
-    that is not enough.
-    """
-    bits = jax.lax.bitcast_convert_type(logits, jnp.int32)
-    bits = jnp.where(logits == 0, 0, bits)  # -0.0 ties with 0.0
-    # Unsigned integers in the order of the floats.
-    order = jnp.where(bits < 0, ~bits, bits ^ jnp.int32(-(2**31))).astype(jnp.uint32)
-
-    def set_bit(i, threshold):
-        higher = threshold | (jnp.uint32(1) << (31 - i).astype(jnp.uint32))
-        return jnp.where(enough(order >= higher), higher, threshold)
-
-    zero = jnp.zeros((*logits.shape[:-1], 1), jnp.uint32)
-    threshold = jax.lax.fori_loop(0, 32, set_bit, zero)
-    return jnp.where(order >= threshold, logits, -jnp.inf)
 
 
 def token_logprobs(
@@ -264,3 +238,20 @@ def token_logprobs(
     logits = logits.astype(jnp.float32)
     chosen = jnp.take_along_axis(logits, tokens[..., None], -1)[..., 0]
     return chosen - jax.nn.logsumexp(logits, axis=-1)
+
+
+def _as_pairs(bias) -> tuple[tuple[int, float], ...]:
+    """A bias as a hashable value, by id."""
+    pairs = bias.items() if isinstance(bias, Mapping) else bias
+    try:
+        pairs = sorted((operator.index(token), float(value)) for token, value in pairs)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"want logit_bias as {{id: bias}}, such as {{5: -2.0}}, got {bias!r}"
+        ) from None
+    ids = [token for token, _ in pairs]
+    if len(set(ids)) < len(ids) or any(token < 0 for token in ids):
+        raise ValueError(f"want logit_bias for different ids >= 0, got {ids}")
+    if any(math.isnan(value) or value == math.inf for _, value in pairs):
+        raise ValueError(f"want each logit_bias a number below infinity, got {pairs}")
+    return tuple(pairs)

@@ -2,11 +2,9 @@
 
 p is the target's distribution and q the draft's, as in Leviathan et al. 2023,
 "Fast Inference from Transformers via Speculative Decoding",
-https://arxiv.org/abs/2211.17192. A rule is a pair of laws; drawing from them is
-shared code, so a rule can be checked by enumeration, without random numbers.
+https://arxiv.org/abs/2211.17192. Rules are laws, see `core.rules`; drawing from them
+is shared code, here.
 """
-
-import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from spec_jax.base import Proposal, Rule, pytree
 from spec_jax.core.draws import draw, pick, uniforms
+from spec_jax.core.rules import LenientRule, ResidualRule
 
 
 @pytree
@@ -23,85 +22,14 @@ class Verdict:
     Attributes:
       accepted: how many drafted tokens stand.
       token: the correction, or the bonus token after a full acceptance.
-      residual_empty: where a token was rejected though max(p - q, 0) is zero
+      residual_empty: where a token was rejected though the residual is zero
         everywhere, which rounding alone can do: the correction was drawn from p.
+        False for a rule that is no `ResidualRule`.
     """
 
     accepted: Int[Array, "b"]
     token: Int[Array, "b"]
     residual_empty: Bool[Array, "b"]
-
-
-def residual(p: Float[Array, "v"], q: Float[Array, "v"]) -> Float[Array, "v"]:
-    """The law of a correction: norm(max(p - q, 0)), or p where that is zero.
-
-    Args:
-      p: the target's distribution at the rejected position.
-      q: the draft's; all zero where nothing was drafted.
-
-    Returns:
-      A distribution. The fallback is reached by rounding only.
-
-    Reference: Leviathan et al. 2023, https://arxiv.org/abs/2211.17192, section 2.3.
-    """
-    excess = jnp.maximum(p - q, 0.0)
-    total = excess.sum()
-    return jnp.where(total > 0, excess / jnp.where(total > 0, total, 1.0), p)
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenRule:
-    """Accepts token by token with probability min(1, p/q).
-
-    Reference: Leviathan et al. 2023, https://arxiv.org/abs/2211.17192, algorithm 1.
-    """
-
-    lossless = True
-
-    def accept_law(
-        self,
-        tokens: Int[Array, "g"],
-        q: Float[Array, "g v"],
-        p: Float[Array, "n v"],
-    ) -> Float[Array, "n"]:
-        """The probability of accepting exactly 0 .. g tokens.
-
-        Args:
-          tokens: the drafted tokens.
-          q: what they were drawn from; zero past the end of the proposal.
-          p: the target's distribution after 0 .. g of them.
-
-        Returns:
-          A distribution over the counts. A token with p = 0 or q = 0 is accepted
-          with probability exactly 0.
-        """
-        gamma = tokens.shape[0]
-        p_x = jnp.take_along_axis(p[:gamma], tokens[:, None], 1)[:, 0]
-        q_x = jnp.take_along_axis(q, tokens[:, None], 1)[:, 0]
-        ratio = jnp.where(q_x > 0, p_x / jnp.where(q_x > 0, q_x, 1.0), 0.0)
-        accept = jnp.minimum(ratio, 1.0)
-        before = jnp.arange(gamma) < jnp.arange(gamma + 1)[:, None]
-        reach = jnp.where(before, accept, 1.0).prod(1)
-        return reach * (1.0 - jnp.append(accept, 0.0))
-
-    def next_law(
-        self,
-        tokens: Int[Array, "g"],
-        q: Float[Array, "g v"],
-        p: Float[Array, "n v"],
-        accepted: Int[Array, ""],
-    ) -> Float[Array, "v"]:
-        """The residual at the first rejected position; p itself past the last."""
-        return residual(*_at(p, q, accepted))
-
-
-def _at(
-    p: Float[Array, "n v"], q: Float[Array, "g v"], position: Int[Array, ""]
-) -> tuple[Float[Array, "v"], Float[Array, "v"]]:
-    """p and q at a position; q is zero at the last one, where nothing is drafted."""
-    gamma = q.shape[0]
-    q_at = q[jnp.minimum(position, gamma - 1)]
-    return p[position], jnp.where(position < gamma, q_at, 0.0)
 
 
 def verify(
@@ -148,23 +76,25 @@ def verify(
         q = jnp.where(jnp.arange(gamma)[:, None] < count, probs, 0.0)
         accepted = pick(u[0], rule.accept_law(tokens, q, p))
         token = draw(u[1:], rule.next_law(tokens, q, p, accepted))
-        p_at, q_at = _at(p, q, accepted)
-        empty = (accepted < count) & ~(p_at > q_at).any()
-        return accepted, token, empty
+        if not isinstance(rule, ResidualRule):
+            return accepted, token, jnp.bool_(False)
+        excess = rule.excess(tokens, q, p, accepted)
+        return accepted, token, (accepted < count) & ~(excess > 0).any()
 
     u = uniforms(keys, 3)
     return Verdict(*jax.vmap(one_row)(u, tokens, probs, proposal.count, p))
 
 
-def verify_greedy(proposal: Proposal, choice: Int[Array, "b n"]) -> Verdict:
-    """What every lossless rule does where p is one-hot, without random numbers.
+def verify_choice(proposal: Proposal, choice: Int[Array, "b n"]) -> Verdict:
+    """Keeps drafted tokens while they are the target's own choice.
 
-    A drafted token stands exactly if it is the target's choice, whatever q it
-    was drawn from, and the target's choice follows.
+    That is every lossless rule where p is one-hot, and `CoupledRule` where the
+    choices are draws with shared noise. What the tokens were drawn from is not
+    read.
 
     Args:
-      proposal: the drafted tokens; what they were drawn from is not read.
-      choice: the target's likeliest tokens after 0 .. g drafted tokens.
+      proposal: the drafted tokens.
+      choice: what the target chooses after 0 .. g drafted tokens.
 
     Returns:
       The verdict.
@@ -172,8 +102,39 @@ def verify_greedy(proposal: Proposal, choice: Int[Array, "b n"]) -> Verdict:
     gamma = proposal.tokens.shape[1]
     if choice.shape[1] != gamma + 1:
         raise ValueError(f"want gamma + 1 = {gamma + 1} choices, got {choice.shape[1]}")
+    return _verify_fits(proposal, proposal.tokens == choice[:, :-1], choice)
+
+
+def verify_lenient(
+    rule: LenientRule,
+    proposal: Proposal,
+    soft: Float[Array, "b n v"],
+    choice: Int[Array, "b n"],
+) -> Verdict:
+    """What `LenientRule` does at temperature 0, without random numbers.
+
+    Args:
+      rule: the rule.
+      proposal: the drafted tokens.
+      soft: the target's distribution at temperature 1.
+      choice: its likeliest tokens.
+
+    Returns:
+      The verdict: a token stands where its probability is at least l times the
+      largest; after the first that does not, the likeliest token follows.
+    """
+    p_x = jnp.take_along_axis(soft[:, :-1], proposal.tokens[..., None], -1)[..., 0]
+    fits = p_x >= rule.lenience * soft[:, :-1].max(-1)
+    return _verify_fits(proposal, fits, choice)
+
+
+def _verify_fits(
+    proposal: Proposal, fits: Bool[Array, "b g"], choice: Int[Array, "b n"]
+) -> Verdict:
+    """Keeps drafted tokens up to the first that does not fit, then the choice."""
+    gamma = proposal.tokens.shape[1]
     slot = jnp.arange(gamma)
-    fits = (proposal.tokens == choice[:, :-1]) & (slot < proposal.count[:, None])
+    fits &= slot < proposal.count[:, None]
     accepted = jnp.where(fits, gamma, slot).min(1).astype(jnp.int32)
     token = jnp.take_along_axis(choice, accepted[:, None], 1)[:, 0]
     return Verdict(accepted, token, jnp.zeros_like(fits[:, 0]))

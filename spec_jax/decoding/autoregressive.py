@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from spec_jax.base import Decoder
-from spec_jax.core.draws import draw, position_keys, uniforms
+from spec_jax.base import Decoder, Noise
+from spec_jax.core.draws import draw, draw_gumbel, position_keys, uniforms
 from spec_jax.core.sampling import SamplingPolicy, token_logprobs
 from spec_jax.core.verification import Verdict
 from spec_jax.decoding.commit import as_stop, commit, newest
@@ -21,6 +21,7 @@ class Autoregressive:
     Attributes:
       target: the model.
       policy: from its logits to the distribution of the output.
+      noise: "uniform", or "gumbel": the draws that `CoupledRule` repeats.
       eos_id: a row ends after this token; None: no such token.
       pad_id: fills tokens past a row's end.
       stop: a row ends after any of these token sequences.
@@ -29,6 +30,7 @@ class Autoregressive:
 
     target: Decoder
     policy: SamplingPolicy
+    noise: Noise = "uniform"
     eos_id: int | None = 1
     pad_id: int = 0
     stop: Sequence[Sequence[int]] = ()
@@ -36,6 +38,8 @@ class Autoregressive:
 
     def __post_init__(self):
         object.__setattr__(self, "stop", as_stop(self.stop))
+        if self.noise not in ("uniform", "gumbel"):
+            raise ValueError(f"want noise 'uniform' or 'gumbel', got {self.noise!r}")
 
     def init(
         self,
@@ -66,20 +70,27 @@ class Autoregressive:
         logits, cache = self.target.extend(
             params["target"], state.target_cache, newest(state), state.length - 1
         )
+        none = jnp.zeros_like(state.length)
+        nothing = jnp.zeros((*none.shape, 0), jnp.int32)
+        history = self.policy.history(
+            state.tokens, state.length, nothing, logits.shape[-1], state.sampling
+        )
         if self.policy.is_greedy(state.sampling):
-            emitted = self.policy.greedy(logits)
+            emitted = self.policy.greedy(logits, state.sampling, history)
             policy_logprobs = jnp.zeros(emitted.shape)
         else:
-            p = self.policy.probs(logits, state.sampling)
-            u = uniforms(position_keys(state.key, state.length), 2)
-            emitted = jax.vmap(draw)(u, p[:, 0])[:, None]
+            p = self.policy.probs(logits, state.sampling, history)
+            keys = position_keys(state.key, state.length)
+            if self.noise == "gumbel":
+                emitted = draw_gumbel(keys, p[:, 0])[:, None]
+            else:
+                emitted = jax.vmap(draw)(uniforms(keys, 2), p[:, 0])[:, None]
             policy_logprobs = jnp.log(jnp.take_along_axis(p, emitted[..., None], -1))
             policy_logprobs = policy_logprobs[..., 0]
-        none = jnp.zeros_like(state.length)
         state = dataclasses.replace(state, target_cache=cache)
         return commit(
             state,
-            jnp.zeros((*none.shape, 0), jnp.int32),
+            nothing,
             none,
             emitted,
             Verdict(none, emitted[:, 0], none > 0),

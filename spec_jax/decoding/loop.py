@@ -17,7 +17,7 @@ from spec_jax.base import (
     StepInfo,
     pytree,
 )
-from spec_jax.core.sampling import check_sampling
+from spec_jax.core.row_values import check_sampling
 from spec_jax.decoding.commit import StopSequences
 from spec_jax.decoding.stats import Statistics
 

@@ -12,7 +12,7 @@ from spec_jax.base import (
     StopReason,
 )
 from spec_jax.core.draws import row_keys
-from spec_jax.core.sampling import check_sampling
+from spec_jax.core.row_values import check_sampling
 from spec_jax.decoding.stats import Statistics
 
 

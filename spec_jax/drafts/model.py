@@ -1,37 +1,53 @@
 """Proposals from a smaller language model."""
 
 import dataclasses
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from spec_jax.base import Decoder, Proposal
-from spec_jax.core.draws import draw, uniforms
-from spec_jax.core.sampling import SamplingPolicy
+from spec_jax.base import Decoder, Noise, Proposal
+from spec_jax.core.draws import draw, draw_gumbel, uniforms
+from spec_jax.core.sampling import SamplingPolicy, token_logprobs
+from spec_jax.drafts.lengths import FixedLength, LengthPolicy, Progress, begin, resume
+
+
+class ModelDraftState(NamedTuple):
+    """What a model draft carries from step to step."""
+
+    cache: Any
+    progress: Progress
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelDraft:
-    """Draws gamma tokens, one after another, from a draft model.
+    """Draws up to gamma tokens, one after another, from a draft model.
 
     After a full acceptance the newest drafted token was never fed to this model.
-    So every step feeds the last two committed tokens first, which writes the same
-    values again where that was not the case: no branch, and rows need not agree.
-    A row too long for the model proposes nothing and goes on without drafts.
+    So every step feeds the last two committed tokens first, also when it then
+    proposes nothing, which writes the same values again where that was not the case:
+    no branch, and rows need not agree. Drafting ends early when no row goes on. A
+    row too long for the model proposes nothing and goes on without drafts.
 
     Attributes:
       decoder: the draft model.
       policy: what it draws from; any policy is lawful.
       gamma: the most tokens proposed in a step.
+      lengths: how many of them a step proposes.
+      noise: "uniform", or "gumbel" for `CoupledRule`.
     """
 
     decoder: Decoder
     policy: SamplingPolicy
     gamma: int
+    lengths: LengthPolicy = dataclasses.field(default_factory=FixedLength)
+    noise: Noise = "uniform"
 
     def __post_init__(self):
         if self.gamma < 1:
             raise ValueError(f"want gamma >= 1, got {self.gamma}")
+        if self.noise not in ("uniform", "gumbel"):
+            raise ValueError(f"want noise 'uniform' or 'gumbel', got {self.noise!r}")
         if self.decoder.max_length is not None and self.decoder.max_length < 2:
             raise ValueError(
                 "want a draft decoder of max_length >= 2, got "
@@ -50,40 +66,62 @@ class ModelDraft:
         if prefill > 0:
             start = jnp.zeros((batch,), jnp.int32)
             _, cache = self.decoder.extend(params, cache, prompt[:, :prefill], start)
-        return cache
+        return ModelDraftState(cache, begin(self.lengths, batch))
 
     def propose(self, params, draft_state, keys, tokens, length, sampling=None):
         """See `DraftSource.propose`."""
-        gamma = self.gamma
-        greedy = self.policy.is_greedy(sampling)
+        gamma, policy, lengths = self.gamma, self.policy, self.lengths
         size = self.decoder.max_length
-        count = jnp.full_like(length, gamma)
+        progress = resume(lengths, draft_state.progress, length)
+        count = lengths.most(progress, gamma)
         if size is not None:
             # Token i is drawn after feeding position length - 1 + i.
-            count = jnp.clip(size + 1 - length, 0, gamma)
+            count = jnp.minimum(count, jnp.clip(size + 1 - length, 0, gamma))
 
         def place(position, width):
             """Keeps writes of rows that are out of room inside the cache."""
             return position if size is None else jnp.minimum(position, size - width)
 
-        def choose(i, logits):
-            if greedy:
-                return self.policy.greedy(logits), None
-            probs = self.policy.probs(logits, sampling)
-            u = jax.lax.dynamic_index_in_dim(uniform, i, 1, keepdims=False)
-            return jax.vmap(draw)(u, probs), probs
+        greedy = policy.is_greedy(sampling)
+        noise = None if greedy or self.noise == "gumbel" else uniforms(keys, 2)
 
-        uniform = None if greedy else uniforms(keys, 2)
+        def at(values, i):
+            return jax.lax.dynamic_index_in_dim(values, i, 1, keepdims=False)
+
+        def choose(i, logits, seen):
+            """Token i, what it was drawn from, and the tokens seen then."""
+            if greedy:
+                token, probs = policy.greedy(logits, sampling, seen), None
+            else:
+                probs = policy.probs(logits, sampling, seen)
+                if noise is None:
+                    token = draw_gumbel(at(keys, i), probs)
+                else:
+                    token = jax.vmap(draw)(at(noise, i), probs)
+            if seen is not None:
+                seen |= jax.nn.one_hot(token, seen.shape[-1], dtype=bool)
+            return token, probs, seen
+
+        def keep(i, count, logits, token):
+            """How many tokens the rows draft, after looking at token i."""
+            if not lengths.needs_confidence:
+                return count
+            stops = lengths.stops(jnp.exp(token_logprobs(logits, token)))
+            return jnp.where(stops, jnp.minimum(count, i + 1), count)
+
         start = jnp.maximum(length - 2, 0)
         last_two = jnp.take_along_axis(
             tokens, jnp.minimum(start[:, None] + jnp.arange(2), tokens.shape[1] - 1), 1
         )
         logits, cache = self.decoder.extend(
-            params, draft_state, last_two, place(start, 2)
+            params, draft_state.cache, last_two, place(start, 2)
         )
         is_single = (length == 1)[:, None]
         logits = jnp.where(is_single, logits[:, 0], logits[:, 1])
-        token, probs = choose(0, logits)
+        nothing = jnp.zeros((*length.shape, 0), jnp.int32)
+        seen = policy.history(tokens, length, nothing, logits.shape[-1], sampling)
+        token, probs, seen = choose(0, logits, None if seen is None else seen[:, 0])
+        count = keep(0, count, logits, token)
 
         drafted = jnp.zeros((*token.shape, gamma), jnp.int32)
         laws = None if greedy else jnp.zeros((token.shape[0], gamma, probs.shape[-1]))
@@ -94,16 +132,21 @@ class ModelDraft:
             return jax.lax.dynamic_update_index_in_dim(values, value, i, 1)
 
         def feed_and_draw(carry):
-            i, token, cache, drafted, laws = carry
+            i, token, seen, count, cache, drafted, laws = carry
             logits, cache = self.decoder.extend(
                 params, cache, token[:, None], place(length + i - 1, 1)
             )
-            token, probs = choose(i, logits[:, 0])
-            return i + 1, token, cache, put(drafted, token, i), put(laws, probs, i)
+            logits = logits[:, 0]
+            token, probs, seen = choose(i, logits, seen)
+            count = keep(i, count, logits, token)
+            drafted, laws = put(drafted, token, i), put(laws, probs, i)
+            return i + 1, token, seen, count, cache, drafted, laws
 
-        most = count.max()
-        carry = (1, token, cache, put(drafted, token, 0), put(laws, probs, 0))
-        _, _, cache, drafted, laws = jax.lax.while_loop(
-            lambda carry: carry[0] < most, feed_and_draw, carry
+        carry = (1, token, seen, count, cache, put(drafted, token, 0))
+        _, _, _, count, cache, drafted, laws = jax.lax.while_loop(
+            lambda carry: carry[0] < carry[3].max(),
+            feed_and_draw,
+            (*carry, put(laws, probs, 0)),
         )
-        return Proposal(drafted, laws, count), cache
+        state = ModelDraftState(cache, Progress(progress, length, count))
+        return Proposal(drafted, laws, count), state

@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from spec_jax.base import Decoder, DraftSource, Inputs, Params
-from spec_jax.core.draws import DRAFT, row_keys, step_keys
+from spec_jax.core.draws import draft_keys, row_keys
 from spec_jax.core.sampling import SamplingPolicy
+from spec_jax.drafts.lengths import fixed_length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +65,9 @@ def acceptances(
     Reference: Leviathan et al. 2023, https://arxiv.org/abs/2211.17192, definition
     3.1, theorem 3.5 and section 4.3.
     """
-    single = dataclasses.replace(draft, gamma=1)
     return _acceptances(
         target,
-        single,
+        fixed_length(draft, gamma=1),
         policy,
         params,
         inputs,
@@ -132,7 +132,7 @@ def _acceptances(
         proposal, state = draft.propose(
             params.get("draft"),
             state,
-            step_keys(keys, length, DRAFT, 1),
+            draft_keys(draft, keys, length),
             text,
             length,
         )

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
 from spec_jax.base import Inputs, Params, StopReason
-from spec_jax.core.draws import DRAFT, row_keys, step_keys
+from spec_jax.core.draws import draft_keys, row_keys
 from spec_jax.decoding.autoregressive import Autoregressive
 from spec_jax.decoding.speculative import Speculative
+from spec_jax.drafts.lengths import fixed_length
 from spec_jax.experiments.clock import time_alternately, time_call
 
 WALK = 16
@@ -88,6 +89,9 @@ def step_costs(
     Returns:
       The medians.
     """
+    speculative = dataclasses.replace(
+        speculative, draft=fixed_length(speculative.draft)
+    )
     prompt = jnp.asarray(prompt, jnp.int32)
     width = prompt.shape[1]
     max_length = width + max_new_tokens
@@ -133,6 +137,7 @@ class _Replay:
     """
 
     gamma: int
+    noise = None
 
     def propose(self, params, draft_state, keys, tokens, length, sampling=None):
         """See `DraftSource.propose`."""
@@ -177,7 +182,7 @@ def _proposals(algorithm, params, state, first, walk, iterations):
 
     def propose(i, carry):
         length = jnp.full_like(state.length, first + i % walk)
-        keys = step_keys(state.key, length, DRAFT, draft.gamma)
+        keys = draft_keys(draft, state.key, length)
         return draft.propose(params.get("draft"), carry[1], keys, state.tokens, length)
 
     # The proposal is carried, or the compiler would drop what is not read.

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from spec_jax.base import Rule
+from spec_jax.core.rules import TokenRule
 from spec_jax.core.sampling import SamplingPolicy
-from spec_jax.core.verification import TokenRule
 from spec_jax.data.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary
 from spec_jax.decoding.autoregressive import Autoregressive
 from spec_jax.decoding.speculative import Speculative

@@ -7,7 +7,7 @@ import pytest
 
 from spec_jax.base import Rule
 from spec_jax.cli.settings import checked, coerce, positive
-from spec_jax.core.verification import TokenRule
+from spec_jax.core.rules import TokenRule
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from spec_jax import SamplingPolicy
-from spec_jax.core.sampling import first_argmax, token_logprobs
+from spec_jax.core.draws import first_argmax
+from spec_jax.core.sampling import token_logprobs
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "sampling_semantics.npz")
 GOLDEN_POLICIES = {

@@ -8,7 +8,8 @@ import pytest
 from spec_jax import Proposal, SamplingPolicy, TokenRule, verify
 from spec_jax.core import verification
 from spec_jax.core.draws import row_keys
-from spec_jax.core.verification import residual, verify_greedy
+from spec_jax.core.rules import residual
+from spec_jax.core.verification import verify_choice
 from spec_jax.testing.enumeration import chain_law, drafted_laws, emitted_law
 from spec_jax.testing.tables import table_law
 
@@ -234,7 +235,7 @@ def test_greedy_verification():
     choice = jnp.array([[5, 6, 7]] * 5)
     tokens = jnp.array([[5, 6], [5, 9], [9, 6], [5, 6], [5, 6]])
     count = jnp.array([2, 2, 2, 1, 0])
-    verdict = verify_greedy(Proposal(tokens, None, count), choice)
+    verdict = verify_choice(Proposal(tokens, None, count), choice)
     np.testing.assert_array_equal(verdict.accepted, [2, 1, 0, 1, 0])
     np.testing.assert_array_equal(verdict.token, [7, 6, 5, 6, 5])
 
@@ -248,7 +249,7 @@ def test_greedy_verification_is_the_rule_at_temperature_zero():
     tokens = jnp.where(agree, choice[:, :-1], (choice[:, :-1] + 1) % v)
     q = jax.nn.softmax(jax.random.normal(third, (n, gamma, v)))
     proposal = Proposal(tokens, q, jnp.arange(n) % (gamma + 1))
-    verdict = verify_greedy(proposal, choice)
+    verdict = verify_choice(proposal, choice)
     keys = row_keys(jax.random.key(1), n)
     by_law = judge(TokenRule(), keys, proposal, jax.nn.one_hot(choice, v))
     np.testing.assert_array_equal(verdict.accepted, by_law.accepted)
@@ -263,4 +264,4 @@ def test_wrong_shapes_raise():
     with pytest.raises(ValueError, match="vocab_limit"):
         verify(TokenRule(), keys, proposal, jnp.full((1, 2, 4), 0.25))
     with pytest.raises(ValueError, match="2 choices"):
-        verify_greedy(proposal, jnp.array([[1]]))
+        verify_choice(proposal, jnp.array([[1]]))

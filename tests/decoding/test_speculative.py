@@ -18,6 +18,7 @@ from spec_jax import (
     speculative_step,
     trace,
 )
+from spec_jax.drafts.lengths import FixedLength
 from spec_jax.testing.tables import TableDecoder
 
 V = 5
@@ -175,26 +176,27 @@ def test_one_key_is_one_a_row():
 
 
 @dataclasses.dataclass(frozen=True)
-class Scheduled(ModelDraft):
-    """A model draft that proposes as many tokens as a list says."""
+class Scheduled(FixedLength):
+    """Proposes as many tokens as a list says."""
 
     counts: tuple[int, ...] = ()
 
-    def init(self, *arguments):
-        return super().init(*arguments), jnp.int32(0)
+    def init(self, batch):
+        return jnp.zeros((batch,), jnp.int32)
 
-    def propose(self, params, draft_state, *arguments):
-        cache, step = draft_state
-        proposal, cache = super().propose(params, cache, *arguments)
-        count = jnp.full_like(proposal.count, jnp.array(self.counts)[step])
-        return dataclasses.replace(proposal, count=count), (cache, step + 1)
+    def most(self, state, gamma):
+        return jnp.array(self.counts)[state]
+
+    def observe(self, state, drafted, accepted):
+        return state + 1
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_gamma_can_fall_to_zero_and_come_back(temperature):
     """BEHAVIOURS 24: gamma 4, 0, 0, 0, 4 with draft == target."""
     policy = SamplingPolicy(temperature=temperature)
-    draft = Scheduled(DECODER, policy, 4, (4, 0, 0, 0, 4))
+    schedule = Scheduled((9, 4, 0, 0, 0, 4))  # observed before the first step too
+    draft = ModelDraft(DECODER, policy, 4, schedule)
     algorithm = Speculative(DECODER, draft, policy, eos_id=None)
     out, info = trace(
         algorithm, PERFECT, None, PROMPTS, KEY, max_new_tokens=30, num_steps=5
@@ -266,6 +268,7 @@ class ZeroTemperatureDraft:
     """Proposes one fixed token and never drew it; the smallest DraftSource."""
 
     gamma: int = 2
+    noise = None
 
     def init(self, params, inputs, prompt, prompt_length, max_length):
         return ()

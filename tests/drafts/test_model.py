@@ -130,7 +130,7 @@ def test_the_limit_of_the_draft_model():
     short = TableDecoder(V, max_length=4)
     draft = ModelDraft(short, SamplingPolicy(), GAMMA)
     out, cache = proposal(draft)
-    assert cache.shape == (ROWS, 4)
+    assert cache.cache.shape == (ROWS, 4)
     np.testing.assert_array_equal(out.count, [2, 3, 1])
     law = table_law(TABLE, SamplingPolicy())
     for row in range(ROWS):

@@ -86,6 +86,7 @@ class Echo:
     """Proposes the newest token where it is odd, and nothing elsewhere."""
 
     gamma: int
+    noise = None
 
     def init(self, params, inputs, prompt, prompt_length, max_length):
         return None

@@ -63,9 +63,9 @@ def test_times_are_divided_by_iterations_and_gamma(monkeypatch, policy):
         assert stats.drafted <= gamma * stats.steps
     assert seen["verify"].stats.drafted > 0
     assert np.isfinite(seen["verify"].target_cache[:, :7]).all()
-    proposal, cache = seen["draft"]
+    proposal, state = seen["draft"]
     assert proposal.tokens.shape == (2, 3)
-    assert np.isfinite(cache[:, :7]).all()
+    assert np.isfinite(state.cache[:, :7]).all()
     if policy.temperature:
         np.testing.assert_allclose(proposal.probs.sum(-1), 1.0, rtol=1e-5)
 

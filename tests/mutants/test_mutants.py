@@ -12,7 +12,7 @@ import pytest
 
 from spec_jax import ModelDraft, SamplingPolicy, Speculative, TokenRule, generate
 from spec_jax.core import verification
-from spec_jax.core.verification import residual
+from spec_jax.core.rules import residual
 from spec_jax.testing.enumeration import chain_law, emitted_law
 from spec_jax.testing.statistics import chi_square_pvalue
 from spec_jax.testing.tables import TableDecoder, table_law
