@@ -50,7 +50,7 @@ class PaddedPrefixDecoder:
         never called with more.
 
     Raises:
-      ValueError: if `logits_fn` cannot be called or hashed.
+      ValueError: if `logits_fn` cannot be hashed.
     """
 
     logits_fn: LogitsFn
@@ -58,11 +58,6 @@ class PaddedPrefixDecoder:
     max_length: int | None = None
 
     def __post_init__(self):
-        if not callable(self.logits_fn):
-            raise ValueError(
-                "want a function (params, tokens, inputs) -> logits, got "
-                f"{self.logits_fn!r}"
-            )
         try:
             hash(self.logits_fn)
         except TypeError as error:

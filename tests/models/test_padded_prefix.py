@@ -168,6 +168,7 @@ def t5_setting():
     inputs[1, 5:] = 0
     tokens = rng.integers(2, 61, (3, 10))
     tokens[:, 0] = 0
+    inputs, tokens = jnp.asarray(inputs), jnp.asarray(tokens)
     params = NETWORK.init(jax.random.key(1), inputs, tokens)["params"]
     return jax.tree.map(lambda x: 1.5 * x, params), inputs, tokens
 
@@ -180,7 +181,7 @@ def test_t5_over_prefixes_has_the_logits_of_t5_over_its_cache():
         extend = jax.jit(decoder.extend)
         _, cache = extend(params, cache, tokens[:, :6], jnp.zeros(3, int))
         start = jnp.array([6, 2, 4])
-        window = np.stack([row[at : at + 4] for row, at in zip(tokens, start)])
+        window = jnp.stack([row[at : at + 4] for row, at in zip(tokens, start)])
         both.append(extend(params, cache, window, start)[0])
     np.testing.assert_allclose(*both, atol=2e-4)
 
@@ -195,17 +196,12 @@ def test_t5_over_prefixes_generates_what_t5_over_its_cache_does():
     np.testing.assert_array_equal(got, tokens_of(plain, params, **arguments))
 
 
-def test_what_is_no_function_is_refused():
-    with pytest.raises(ValueError, match="want a function"):
-        PaddedPrefixDecoder(TABLES, V)
-
-
 def test_a_function_that_cannot_be_hashed_is_refused():
     class Model(list):
         def __call__(self, params, tokens, inputs):
             return table_logits(params, tokens, inputs)
 
-    with pytest.raises(ValueError, match="hashable.*Model"):
+    with pytest.raises(ValueError, match=r"hashable.*Model"):
         PaddedPrefixDecoder(Model(), V)
 
 
