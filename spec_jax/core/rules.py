@@ -26,7 +26,15 @@ def residual(p: Float[Array, "v"], q: Float[Array, "v"]) -> Float[Array, "v"]:
 
     Reference: Leviathan et al. 2023, https://arxiv.org/abs/2211.17192, section 2.3.
     """
-    return _normalized(jnp.maximum(p - q, 0.0), p)
+    return normalized(jnp.maximum(p - q, 0.0), p)
+
+
+def normalized(
+    weights: Float[Array, "v"], fallback: Float[Array, "v"]
+) -> Float[Array, "v"]:
+    """Weights as a distribution; the fallback where all are zero."""
+    total = weights.sum()
+    return jnp.where(total > 0, weights / jnp.where(total > 0, total, 1.0), fallback)
 
 
 class ResidualRule:
@@ -68,7 +76,7 @@ class ResidualRule:
         accepted: Int[Array, ""],
     ) -> Float[Array, "v"]:
         """The law of the token after `accepted` ones; p where no excess is left."""
-        return _normalized(self.excess(tokens, q, p, accepted), p[accepted])
+        return normalized(self.excess(tokens, q, p, accepted), p[accepted])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,14 +191,6 @@ class CoupledRule:
 
 
 AnyRule = Rule | CoupledRule
-
-
-def _normalized(
-    weights: Float[Array, "v"], fallback: Float[Array, "v"]
-) -> Float[Array, "v"]:
-    """Weights as a distribution; the fallback where all are zero."""
-    total = weights.sum()
-    return jnp.where(total > 0, weights / jnp.where(total > 0, total, 1.0), fallback)
 
 
 def _ratios(

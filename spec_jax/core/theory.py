@@ -33,6 +33,24 @@ def rejection_sampling_rate(p: np.ndarray, q: np.ndarray) -> np.ndarray | np.flo
     return np.minimum(ratio.min(-1), 1.0)
 
 
+def coupled_rate(p: np.ndarray, q: np.ndarray) -> np.ndarray | np.floating:
+    """How often draws of p and q with the same Gumbel noise agree.
+
+    That is the sum over x of 1 / sum_y max(p(y) / p(x), q(y) / q(x)), tokens with
+    p = 0 or q = 0 set aside; never more than beta.
+
+    Reference: Daliri et al. 2024, https://arxiv.org/abs/2408.07978, section 4.
+    """
+    p, q = np.asarray(p, np.float64), np.asarray(q, np.float64)
+    both = (p > 0) & (q > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.maximum(
+            p[..., None, :] / p[..., :, None], q[..., None, :] / q[..., :, None]
+        )
+        agree = 1.0 / ratios.sum(-1)
+    return np.where(both, agree, 0.0).sum(-1)
+
+
 def expected_tokens(alpha: float, gamma: float | int) -> float:
     """Tokens per target run, (1 - alpha^(gamma + 1)) / (1 - alpha).
 

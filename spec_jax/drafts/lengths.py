@@ -6,7 +6,7 @@ distribution.
 """
 
 import dataclasses
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from spec_jax.base import DraftSource
 
 
+@runtime_checkable
 class LengthPolicy(Protocol):
     """Decides how many tokens each row drafts, up to gamma.
 

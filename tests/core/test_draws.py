@@ -1,21 +1,29 @@
 """Draws: the law at full vocabulary, extreme uniforms, keys of rows."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from spec_jax.core.draws import (
     BLOCK,
     DRAFT,
     VERIFY,
+    block_keys,
+    draft_keys,
     draw,
+    draw_gumbel,
+    gumbel,
     pick,
     position_keys,
     row_keys,
     step_keys,
     uniforms,
 )
+from spec_jax.testing.statistics import chi_square_pvalue
 
 GRID = 2**23  # a float32 uniform is a multiple of 2^-23
 BELOW_ONE = 1 - 2.0**-23
@@ -143,3 +151,67 @@ def test_uniforms_are_a_rows_own():
     np.testing.assert_array_equal(together[17], uniforms(keys[17:18], 3)[0])
     assert float(together.min()) >= 0 and float(together.max()) < 1
     assert uniforms(keys.reshape(50, 20), 2).shape == (50, 20, 2)
+
+
+def test_gumbel_noise():
+    """Its law at a million values, its tails, and that it belongs to the key."""
+    keys = jax.random.split(jax.random.key(3), 20)
+    noise = np.asarray(gumbel(keys, 50_000), np.float64)
+    assert np.isfinite(noise).all()
+    assert stats.kstest(noise.ravel(), "gumbel_r").pvalue > 1e-6
+    # Values a token of probability 1e-6 needs: e^-13 of them lie beyond 13.
+    beyond = (noise > 13).sum()
+    assert stats.poisson.cdf(beyond, 1e6 * np.exp(-13)) > 1e-6
+    np.testing.assert_array_equal(gumbel(keys[3], 50_000), noise[3].astype(np.float32))
+
+
+def test_gumbel_noise_reaches_rare_tokens(monkeypatch):
+    """The largest value lies beyond 22, not at the 16.6 of a uniform near 1."""
+    monkeypatch.setattr(jax.random, "bits", lambda key, shape, kind: jnp.zeros(1, kind))
+    assert float(gumbel(jax.random.key(0), 1)[0]) > 22
+    top = lambda key, shape, kind: jnp.full(1, 2**32 - 1, kind)  # noqa: E731
+    monkeypatch.setattr(jax.random, "bits", top)
+    assert np.isfinite(gumbel(jax.random.key(0), 1)).all()
+
+
+def test_draws_with_noise_follow_the_law():
+    """And tokens of probability zero are never drawn."""
+    probs = jnp.array([0.0, 0.5, 0.3, 0.2, 0.0])
+    keys = jax.random.split(jax.random.key(4), 100_000)
+    tokens = draw_gumbel(keys, jnp.tile(probs, (100_000, 1)))
+    assert chi_square_pvalue(np.asarray(tokens)[:, None], np.asarray(probs)) > 1e-6
+    one_hot = jnp.array([0.0, 0.0, 1.0])
+    assert (draw_gumbel(keys[:100], jnp.tile(one_hot, (100, 1))) == 2).all()
+
+
+def test_draws_with_one_noise_agree_as_often_as_theory_says():
+    """BEHAVIOURS 10: .6308 on the toy, where independent draws agree .29."""
+    p, q = jnp.array([0.5, 0.3, 0.2]), jnp.array([0.2, 0.3, 0.5])
+    rows = 100_000
+    keys = jax.random.split(jax.random.key(5), rows)
+    agree = draw_gumbel(keys, jnp.tile(p, (rows, 1))) == draw_gumbel(
+        keys, jnp.tile(q, (rows, 1))
+    )
+    error = abs(float(agree.mean()) - 0.6308) / np.sqrt(0.6308 * 0.3692 / rows)
+    assert error < 5
+
+
+def test_keys_of_a_block_are_those_of_its_positions():
+    keys = row_keys(jax.random.key(0), 2)
+    length = jnp.array([3, 7])
+    block = block_keys(keys, length, 3)
+    for i in range(3):
+        want = position_keys(keys, length + i)
+        np.testing.assert_array_equal(
+            jax.random.key_data(block[:, i]), jax.random.key_data(want)
+        )
+
+
+@pytest.mark.parametrize("noise", ["gumbel", "uniform", None])
+def test_keys_of_a_proposal(noise):
+    """Of positions where noise is shared; else never those of a position."""
+    draft = types.SimpleNamespace(gamma=3, noise=noise)
+    keys, length = row_keys(jax.random.key(0), 2), jnp.array([3, 7])
+    got = jax.random.key_data(draft_keys(draft, keys, length)).tolist()
+    of_positions = jax.random.key_data(block_keys(keys, length, 3)).tolist()
+    assert (got == of_positions) == (noise == "gumbel")

@@ -98,6 +98,12 @@ def test_low_temperatures_are_argmax(temperature):
         {"min_p": 1.5},
         {"vocab_limit": 0},
         {"banned": (-1,)},
+        {"repetition_penalty": 0.0},
+        {"repetition_penalty": float("inf")},
+        {"logit_bias": {-1: 1.0}},
+        {"logit_bias": {1: float("nan")}},
+        {"logit_bias": {1: float("inf")}},
+        {"logit_bias": ((1, 2.0), (1, 3.0))},
     ],
     ids=str,
 )
@@ -235,3 +241,104 @@ def test_token_logprobs():
         np.asarray(jax.nn.log_softmax(logits)), np.asarray(tokens)[..., None], -1
     )
     np.testing.assert_allclose(token_logprobs(logits, tokens), want[..., 0], atol=1e-6)
+
+
+def test_bias():
+    """Added before the temperature; -inf bans; ids must exist."""
+    logits = jnp.array([[1.0, 2.0, 3.0, 9.0]])
+    policy = SamplingPolicy(
+        temperature=2.0, vocab_limit=3, logit_bias={0: 4.0, 2: -np.inf}
+    )
+    want = jax.nn.softmax(jnp.array([2.5, 1.0]))
+    np.testing.assert_allclose(policy.probs(logits)[0], [*want, 0], atol=1e-6)
+    greedy = SamplingPolicy(temperature=0.0, logit_bias=((0, 9.0),))
+    assert greedy.greedy(logits)[0] == 0
+    assert policy == SamplingPolicy(
+        temperature=2.0, vocab_limit=3, logit_bias=[(2, -np.inf), (0, 4)]
+    )
+    with pytest.raises(ValueError, match="ids below 3, got 3"):
+        SamplingPolicy(vocab_limit=3, logit_bias={3: 1.0}).probs(logits)
+
+
+@pytest.mark.parametrize("bias", [5, "ab", {"a": 1.0}, [(1, 2, 3)]], ids=str)
+@pytest.mark.skipif(
+    hasattr(SamplingPolicy.probs, "__wrapped__"),
+    reason="checked annotations refuse these first",
+)
+def test_a_bias_of_another_form_raises(bias):
+    with pytest.raises(ValueError, match="want logit_bias as"):
+        SamplingPolicy(logit_bias=bias)
+
+
+HISTORY = jnp.array([[True, False, True, False]])
+
+
+def test_repetition_penalty():
+    """Positive logits are divided, negative ones multiplied, before temperature."""
+    logits = jnp.array([[2.0, 2.0, -1.0, -1.0]])
+    policy = SamplingPolicy(temperature=0.5, repetition_penalty=2.0)
+    want = jax.nn.softmax(jnp.array([1.0, 2.0, -2.0, -1.0]) / 0.5)
+    got = policy.probs(logits, history=HISTORY)[0]
+    np.testing.assert_allclose(got, want, atol=1e-6)
+    greedy = SamplingPolicy(temperature=0.0, repetition_penalty=2.0)
+    assert greedy.greedy(logits, history=HISTORY)[0] == 1
+    rows = {"repetition_penalty": jnp.array([2.0])}
+    row = SamplingPolicy(temperature=0.5).probs(logits, rows, HISTORY)[0]
+    np.testing.assert_allclose(row, want, atol=1e-6)
+    for missing in (policy.probs, greedy.greedy):
+        with pytest.raises(ValueError, match=r"policy\.history"):
+            missing(logits)
+    with pytest.raises(ValueError, match=r"policy\.history"):
+        SamplingPolicy().probs(logits, rows)
+
+
+def test_bias_comes_before_the_penalty():
+    policy = SamplingPolicy(repetition_penalty=2.0, logit_bias={0: 3.0})
+    got = policy.probs(jnp.array([[-1.0, 0.0, 0.0, 0.0]]), history=HISTORY)[0]
+    np.testing.assert_allclose(got, jax.nn.softmax(jnp.array([1.0, 0, 0, 0])), 1e-6)
+
+
+def test_history_grows_within_a_block():
+    """Position i has seen the row's own tokens and the first i drafted ones."""
+    tokens = jnp.array([[1, 4, 0, 0], [2, 2, 3, 9]])
+    policy = SamplingPolicy(repetition_penalty=1.1)
+    seen = policy.history(tokens, jnp.array([2, 3]), jnp.array([[5, 1], [0, 5]]), 10)
+    got = [[np.flatnonzero(row).tolist() for row in block] for block in seen]
+    assert got == [[[1, 4], [1, 4, 5], [1, 4, 5]], [[2, 3], [0, 2, 3], [0, 2, 3, 5]]]
+    limited = SamplingPolicy(repetition_penalty=1.1, vocab_limit=5)
+    assert limited.history(tokens, jnp.array([2, 3]), tokens[:, :1], 10).shape[2] == 5
+    assert SamplingPolicy().history(tokens, jnp.array([2, 3]), tokens, 10) is None
+    rows = {"repetition_penalty": jnp.ones(2)}
+    assert SamplingPolicy().history(tokens, jnp.array([2, 3]), tokens, 10, rows).any()
+
+
+def test_rows_have_their_own_bias():
+    """Also on blocks; columns past the vocabulary's limit are not read."""
+    logits = jax.random.normal(jax.random.key(0), (2, 3, 5))
+    bias = np.array([[0, 1.0, -np.inf, 0, 7], [2.0, 0, 0, -1.0, -7]])
+    policy = SamplingPolicy(vocab_limit=4)
+    got = policy.probs(logits, {"logit_bias": bias})
+    for i in range(2):
+        alone = SamplingPolicy(vocab_limit=4, logit_bias=dict(enumerate(bias[i, :4])))
+        np.testing.assert_allclose(got[i], alone.probs(logits[i]), atol=1e-6)
+    chosen = SamplingPolicy(temperature=0.0).greedy(logits, {"logit_bias": bias})
+    np.testing.assert_array_equal(chosen, (logits + bias[:, None]).argmax(-1))
+    for wrong, message in (
+        (bias[:1], r"shape \(2, v\)"),
+        (bias[:, :3], "all 4 tokens, got 3"),
+        (np.full((2, 5), np.inf), "below infinity"),
+        (np.full((2, 5), -np.inf), "finite in every row"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            policy.probs(logits, {"logit_bias": wrong})
+
+
+def test_no_history_is_compiled_in_unless_asked_for():
+    tokens, length = jnp.zeros((2, 8), jnp.int32), jnp.ones(2, jnp.int32)
+
+    def scatters(policy):
+        trace = jax.make_jaxpr(lambda: policy.history(tokens, length, tokens, 50))()
+        return "scatter" in str(trace)
+
+    assert not scatters(SamplingPolicy())
+    assert scatters(SamplingPolicy(repetition_penalty=1.2))

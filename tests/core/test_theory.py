@@ -107,3 +107,16 @@ def test_rejection_sampling_is_never_better():
     p, q = np.random.default_rng(0).dirichlet(np.ones(5), (2, 1000))
     worse = theory.rejection_sampling_rate(p, q)
     assert (worse <= theory.acceptance_rate(p, q) + 1e-12).all()
+
+
+def test_coupled_rate():
+    """BEHAVIOURS 10: .6308 on the toy; 1 for equal laws; never more than beta."""
+    p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
+    assert theory.coupled_rate(p, q) == pytest.approx(0.6308, abs=5e-5)
+    assert theory.coupled_rate(p, p) == pytest.approx(1)
+    rows = np.random.default_rng(0).dirichlet(np.ones(5), (2, 50))
+    rows[:, :, 0] = 0
+    rows /= rows.sum(-1, keepdims=True)
+    beta = theory.acceptance_rate(*rows)
+    coupled = theory.coupled_rate(*rows)
+    assert (coupled <= beta + 1e-12).all() and (coupled > 0.3 * beta).all()

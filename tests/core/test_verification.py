@@ -5,18 +5,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spec_jax import Proposal, SamplingPolicy, TokenRule, verify
+from spec_jax import BlockRule, Proposal, SamplingPolicy, TokenRule, verify
 from spec_jax.core import verification
 from spec_jax.core.draws import row_keys
 from spec_jax.core.rules import residual
 from spec_jax.core.verification import verify_choice
-from spec_jax.testing.enumeration import chain_law, drafted_laws, emitted_law
+from spec_jax.testing.enumeration import (
+    chain_law,
+    drafted_laws,
+    emitted_law,
+    expected_tokens,
+)
 from spec_jax.testing.tables import table_law
 
 P = jnp.array([0.5, 0.3, 0.2])
 Q = jnp.array([0.2, 0.3, 0.5])
 BELOW_ONE = 1 - 2.0**-23
-RULES = [TokenRule()]
+RULES = [TokenRule(), BlockRule()]
 judge = jax.jit(verify, static_argnums=0)
 
 
@@ -123,15 +128,19 @@ def test_matching_accepts_less():
 
 
 @pytest.mark.parametrize(
-    ("gamma", "want"), [(1, 2 / 3), (2, 10 / 9), (3, 38 / 27), (4, 130 / 81)]
+    ("rule", "want"),
+    [
+        (BlockRule(), (2 / 3, 11 / 9, 5 / 3, 166 / 81)),
+        (TokenRule(), (2 / 3, 10 / 9, 38 / 27, 130 / 81)),
+    ],
+    ids=str,
 )
-def test_expected_accepted_tokens(gamma, want):
-    """BEHAVIOURS 5, the token rule's half: alpha is 2/3 at every position."""
+def test_expected_accepted_tokens(rule, want):
+    """BEHAVIOURS 5: alpha is 2/3 at every position."""
     p, q = np.array([1 / 3, 2 / 3]), np.array([2 / 3, 1 / 3])
-    drafts, drawn, q, p = drafted_laws(*toy(p, q), (0,), gamma)
-    accept = jax.vmap(TokenRule().accept_law)(drafts, jnp.float32(q), jnp.float32(p))
-    expected = drawn @ np.asarray(accept) @ np.arange(gamma + 1)
-    assert expected == pytest.approx(want, abs=1e-6)
+    for gamma, accepted in enumerate(want, 1):
+        expected = expected_tokens(rule, *toy(p, q), (0,), gamma)
+        assert expected == pytest.approx(accepted + 1, abs=1e-6)
 
 
 @pytest.mark.parametrize("u", [0.0, BELOW_ONE])
