@@ -8,6 +8,7 @@ distribution.
 import dataclasses
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -44,7 +45,10 @@ class LengthPolicy(Protocol):
     def observe(
         self, state: Any, drafted: Int[Array, "b"], accepted: Int[Array, "b"]
     ) -> Any:
-        """The state after a step; rows that drafted nothing have 0 and 0."""
+        """The state after a step; rows that drafted nothing have 0 and 0.
+
+        Its leaves begin with the axis of rows: it is kept for rows that stood still.
+        """
         ...
 
 
@@ -189,10 +193,15 @@ def resume(policy: LengthPolicy, progress: Progress, length: Int[Array, "b"]) ->
       progress: of the last proposal.
       length: of the rows now.
     """
-    moved = length > progress.length  # a row that is done stands still
-    drafted = jnp.where(moved, progress.count, 0)
-    accepted = jnp.clip(length - progress.length - 1, 0, drafted)
-    return policy.observe(progress.policy, drafted, accepted)
+    accepted = jnp.clip(length - progress.length - 1, 0, progress.count)
+    state = policy.observe(progress.policy, progress.count, accepted)
+    # Rows stand still when done, or go back in a draft of a draft: nothing is known.
+    moved = length > progress.length
+
+    def chosen(new, old):
+        return jnp.where(moved.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+
+    return jax.tree.map(chosen, state, progress.policy)
 
 
 def fixed_length(draft: DraftSource, gamma: int | None = None) -> DraftSource:
