@@ -73,8 +73,8 @@ def open_huggingface(
       CheckpointError: as `load_huggingface`.
     """
     folder = pathlib.Path(path).expanduser().resolve()
-    files = _files(folder)
-    config = t5_config(_json(folder, CONFIG), "lm_head.weight" in files)
+    files = tensor_files(folder)
+    config = t5_config(read_json(folder, CONFIG), "lm_head.weight" in files)
     table = t5_names(
         config["num_encoder_layers"],
         config["num_decoder_layers"],
@@ -83,7 +83,9 @@ def open_huggingface(
     )
     _check_names(files, table, folder)
     stored = {
-        names.t5x: _stored(files[names.huggingface], names.huggingface, names.transpose)
+        names.t5x: stored_tensor(
+            files[names.huggingface], names.huggingface, names.transpose
+        )
         for names in table
     }
     if config["logits_via_embedding"] and "lm_head.weight" in files:
@@ -111,7 +113,7 @@ def open_safetensors(file: pathlib.Path) -> dict[str, StoredArray]:
     """
     with opened(file) as tensors:
         names = list(tensors.keys())
-    return {name: _stored(file, name, False) for name in names}
+    return {name: stored_tensor(file, name) for name in names}
 
 
 @contextlib.contextmanager
@@ -131,10 +133,14 @@ def opened(file: pathlib.Path):
         raise CheckpointError(f"{file} is cut or damaged: {error}") from error
 
 
-def _files(folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Which file holds each tensor."""
+def tensor_files(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Which file of a folder holds each tensor.
+
+    Raises:
+      CheckpointError: if there is none, or an index places tensors where they are not.
+    """
     if (folder / SHARDED).is_file():
-        weight_map = _json(folder, SHARDED).get("weight_map")
+        weight_map = read_json(folder, SHARDED).get("weight_map")
         if not isinstance(weight_map, dict) or not all(
             isinstance(file, str) and file.endswith(".safetensors")
             for file in weight_map.values()
@@ -174,7 +180,12 @@ def _files(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     raise CheckpointError(f"{folder} has neither {SINGLE} nor {SHARDED}{advice}")
 
 
-def _json(folder: pathlib.Path, name: str) -> dict[str, Any]:
+def read_json(folder: pathlib.Path, name: str) -> dict[str, Any]:
+    """The object in a folder's JSON file.
+
+    Raises:
+      CheckpointError: if the file is missing, leads outside or holds something else.
+    """
     file = inside(folder, name)
     if not file.is_file():
         raise CheckpointError(f"there is no file {file}")
@@ -187,7 +198,21 @@ def _json(folder: pathlib.Path, name: str) -> dict[str, Any]:
     return content
 
 
-def _stored(file: pathlib.Path, name: str, transpose: bool) -> StoredArray:
+def stored_tensor(
+    file: pathlib.Path, name: str, transpose: bool = False, part: int | None = None
+) -> StoredArray:
+    """Describes one tensor, in the layout of ours.
+
+    Args:
+      file: a safetensors file.
+      name: the tensor's, there.
+      transpose: whether it is a matrix whose axes change places.
+      part: which third of its last axis is meant, before the transposition; None
+        takes it whole.
+
+    Raises:
+      CheckpointError: if it is no such matrix, or does not hold plain numbers.
+    """
     with opened(file) as tensors:
         described = tensors.get_slice(name)
         shape = tuple(described.get_shape())
@@ -195,12 +220,21 @@ def _stored(file: pathlib.Path, name: str, transpose: bool) -> StoredArray:
     where = f"{name} in {file}"
     if transpose and len(shape) != 2:
         raise CheckpointError(f"{where}: shape {shape}; wanted a matrix")
+    taken = (Ellipsis,)
+    if part is not None:
+        if not shape or shape[-1] % 3:
+            raise CheckpointError(
+                f"{where}: shape {shape}; wanted three parts of one size side by side"
+            )
+        size = shape[-1] // 3
+        shape = (*shape[:-1], size)
+        taken = (Ellipsis, slice(part * size, (part + 1) * size))
     dtype = numeric_dtype(DTYPE_NAMES.get(kind, kind), where)
 
     def start(wanted: np.dtype) -> Callable[[], np.ndarray]:
         def wait() -> np.ndarray:
             with opened(file) as tensors:
-                value = tensors.get_tensor(name)
+                value = tensors.get_tensor(name)[taken]
             return np.asarray(value.T if transpose else value, wanted, order="C")
 
         return wait
@@ -225,7 +259,7 @@ def _check_names(
 def _check_same_table(files: dict[str, pathlib.Path], folder: pathlib.Path) -> None:
     tables = read_arrays(
         {
-            name: _stored(files[name], name, False)
+            name: stored_tensor(files[name], name)
             for name in ("lm_head.weight", "shared.weight")
         }
     )
