@@ -168,6 +168,32 @@ COMMANDS = (
         ),
     ),
     Command(
+        name="data ngram",
+        summary="count what follows what in the training targets, for table drafts",
+        example=(
+            "spec-jax data ngram --data_dir=outputs --vocabulary=vocabulary.model "
+            "--output=ngram.safetensors"
+        ),
+        module="spec_jax.cli.data_ngram",
+        flags=(
+            Flag(
+                "data_dir",
+                Path,
+                "where `data teacher` or `data debian` wrote",
+                required=True,
+            ),
+            Flag("vocabulary", Path, "the models' SentencePiece model", required=True),
+            Flag(
+                "output",
+                Path,
+                "the .safetensors file to write",
+                required=True,
+                short="o",
+            ),
+            Flag("successors", int, "kept of each token", default=16),
+        ),
+    ),
+    Command(
         name="data teacher",
         summary="write a target's own outputs, to train its draft on",
         example=(
