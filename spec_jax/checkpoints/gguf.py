@@ -16,8 +16,8 @@ from spec_jax.checkpoints.storage import CheckpointError, StoredArray
 from spec_jax.checkpoints.validation import EMBEDDING, HEAD
 
 INSTALL = (
-    "reading GGUF files needs the package gguf: pip install 'spec_jax[gguf]', or "
-    "pip install gguf"
+    "reading GGUF files needs the package gguf: pip install gguf, or spec_jax with "
+    "its extra gguf"
 )
 TABLE = {
     EMBEDDING: "token_embd.weight",
