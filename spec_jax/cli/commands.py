@@ -69,6 +69,12 @@ _SAMPLING = (
     Flag("gamma", int, "tokens drafted for one run of the target", "GAMMA"),
     Flag("seed", int, "decides every random draw", "SEED"),
 )
+_CHOICES = (
+    Flag("draft", str, "model, unigram, bigram, lookup or chain", "DRAFT"),
+    Flag("rule", str, "token, block, coupled or lenient", "RULE"),
+    Flag("lenience", float, "of the lenient rule, which changes outputs", "LENIENCE"),
+    Flag("lengths", str, "tokens drafted: fixed, optimal, confidence", "LENGTHS"),
+)
 _THREADS = Flag(
     "cpu_threads",
     int,
@@ -86,6 +92,7 @@ COMMANDS = (
         flags=(
             _TASK,
             *_SAMPLING,
+            *_CHOICES,
             Flag("svg_file", Path, "also draws what is shown into this file"),
             _THREADS,
         ),
@@ -106,6 +113,13 @@ COMMANDS = (
             Flag("top_k", int, "draw from the k likeliest tokens; 0 is off", "TOP_K"),
             Flag("top_p", float, "draw from this much probability; 1 is off", "TOP_P"),
             Flag("min_p", float, "least share of the largest probability", "MIN_P"),
+            Flag(
+                "repetition_penalty",
+                float,
+                "of tokens that came before; 1 is off",
+                "REPETITION_PENALTY",
+            ),
+            *_CHOICES,
             Flag(
                 "num_return_sequences",
                 int,
@@ -129,9 +143,18 @@ COMMANDS = (
         summary="measure quality and speed against plain decoding",
         example="spec-jax evaluate --gin.NUM_EXAMPLES=16",
         module="spec_jax.cli.evaluate",
-        flags=(_THREADS,),
+        flags=(*_CHOICES, _THREADS),
         base="runs/evaluate.gin",
         default="runs/evaluate_shipped.gin",
+    ),
+    Command(
+        name="sweep",
+        summary="measure every draft under every rule and length policy",
+        example="spec-jax sweep --gin.NUM_EXAMPLES=8 --gin.DRAFTS=model,lookup",
+        module="spec_jax.cli.sweep",
+        flags=(_THREADS,),
+        base="runs/sweep.gin",
+        default="runs/sweep_shipped.gin",
     ),
     Command(
         name="train",

@@ -12,17 +12,20 @@ import gin
 from spec_jax.cli.settings import checked
 
 # The names of gin files, where each is found, and the commands that know it.
-_PAIR = ("demo", "generate", "evaluate")
+_PAIR = ("demo", "generate", "evaluate", "sweep")
 _CONFIGURABLES = {
     "T5Config": ("spec_jax.models.t5", (*_PAIR, "train")),
     "load_pair": ("spec_jax.pairs", _PAIR),
     "SamplingPolicy": ("spec_jax.core.sampling", ("demo", "generate")),
     "EvaluateSettings": ("spec_jax.experiments.evaluate", ("evaluate",)),
-    "TokenRule": ("spec_jax.core.rules", ("evaluate",)),
+    "make_rule": ("spec_jax.pairs", _PAIR),
+    "make_lengths": ("spec_jax.pairs", _PAIR),
+    "SweepSettings": ("spec_jax.experiments.sweep", ("sweep",)),
     "TrainSettings": ("spec_jax.training.train", ("train",)),
     "demo": ("spec_jax.cli.demo:DemoSettings", ("demo",)),
     "generate": ("spec_jax.cli.generate:GenerateSettings", ("generate",)),
     "evaluate": ("spec_jax.cli.evaluate:EvaluateRun", ("evaluate",)),
+    "sweep": ("spec_jax.cli.sweep:SweepRun", ("sweep",)),
     "train": ("spec_jax.cli.train:TrainRun", ("train",)),
 }
 _registered: dict[str, Callable] = {}

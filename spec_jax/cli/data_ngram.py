@@ -7,8 +7,8 @@ from spec_jax.cli.settings import positive
 from spec_jax.cli.texts import check_writable, whole_file
 from spec_jax.data.examples import TASKS, corpus_path, read_rows
 from spec_jax.data.vocabulary import SentencePieceVocabulary
-from spec_jax.pairs import resolve
-from spec_jax.training.tables import count_tables, save_tables, target_sequences
+from spec_jax.pairs import resolve, save_tables
+from spec_jax.training.tables import count_tables, target_sequences
 
 
 def main(invocation) -> None:

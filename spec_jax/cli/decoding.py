@@ -11,10 +11,11 @@ import numpy as np
 from spec_jax.base import Algorithm
 from spec_jax.cli.errors import UsageError, did_you_mean
 from spec_jax.cli.settings import require
+from spec_jax.core.rules import AnyRule
 from spec_jax.data.batches import pad, round_up
 from spec_jax.data.vocabulary import EOS_ID
 from spec_jax.decoding.loop import Generation, generate, stream
-from spec_jax.pairs import START_ID, Pair
+from spec_jax.pairs import DRAFTS, START_ID, Pair
 
 INPUT_LENGTHS = (32, 64, 128, 256, 512, 1024)
 """Padded lengths of an encoder's input: one compiled program for each."""
@@ -137,6 +138,23 @@ def one_line(text: str) -> str:
 
 def _breaks(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Zl", "Zp")
+
+
+def check_draft(name: str) -> None:
+    """Raises UsageError for a draft that there is not."""
+    if name not in DRAFTS:
+        near = did_you_mean(name, DRAFTS)
+        raise UsageError(f"no draft {name!r}, there are {', '.join(DRAFTS)}{near}")
+
+
+def lossy(rule: AnyRule | None) -> str:
+    """What must be said of outputs that do not follow the target; '' for others."""
+    if rule is None or rule.lossless:
+        return ""
+    return (
+        f"The output does not follow the target: no token is more probable than "
+        f"p / {rule.lenience:g}, p being the target's."
+    )
 
 
 def fastest_dtypes(dtype: str | None, plain_dtype: str | None) -> tuple[str, str]:

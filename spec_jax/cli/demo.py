@@ -15,21 +15,25 @@ from spec_jax.base import Algorithm
 from spec_jax.cli.decoding import (
     Row,
     arguments,
+    check_draft,
     check_lengths,
     decode_batch,
     encode_text,
     fastest_dtypes,
+    lossy,
     one_line,
 )
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
 from spec_jax.cli.settings import positive, require
 from spec_jax.cli.terminal import draw_svg, make_console, shows_color
 from spec_jax.cli.texts import check_writable, write_whole
+from spec_jax.core.rules import AnyRule
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.examples import get_task
 from spec_jax.data.samples import load_samples
 from spec_jax.data.vocabulary import PAD_ID
 from spec_jax.decoding.loop import trace
+from spec_jax.drafts import LengthPolicy
 from spec_jax.experiments.clock import time_alternately
 from spec_jax.pairs import Pair
 from spec_jax.reports.trace import TargetRun, figure, legend, target_runs
@@ -56,6 +60,9 @@ class DemoSettings:
       repeats: timed runs of each text.
       dtype: of speculative decoding; None is the fastest here.
       plain_dtype: of plain decoding; None is the fastest here.
+      draft: where proposals come from.
+      rule: how they are judged; None: the token rule.
+      lengths: how many of them a step has; None: gamma.
     """
 
     load_pair: Callable[..., Pair]
@@ -68,8 +75,12 @@ class DemoSettings:
     repeats: int = 5
     dtype: str | None = None
     plain_dtype: str | None = None
+    draft: str = "model"
+    rule: AnyRule | None = None
+    lengths: LengthPolicy | None = None
 
     def __post_init__(self):
+        check_draft(self.draft)
         positive(self, "gamma", "max_new_tokens", "repeats")
         check_lengths(self.max_input_length, self.max_new_tokens)
         if self.task is not None:
@@ -137,14 +148,17 @@ def decode_texts(
     """Decodes the texts; returns what prints them: a figure each, then the table."""
     with make_console(stderr=True).status("loading the pair") as status:
         dtype, plain_dtype = fastest_dtypes(settings.dtype, settings.plain_dtype)
-        pair = settings.load_pair(dtype=dtype)
-        plain_pair = pair
+        loaded = settings.load_pair(dtype=dtype)
+        pair = loaded.using(settings.draft)
+        plain_pair = loaded
         if plain_dtype != dtype:
             plain_pair = settings.load_pair(dtype=plain_dtype)
         rows = in_one_shape(encode(texts, pair, settings))
-        speculative = pair.speculative(settings.gamma, settings.policy)
+        policy, rule = settings.policy, settings.rule
+        speculative = pair.speculative(settings.gamma, policy, rule, settings.lengths)
+        plain = plain_pair.autoregressive(policy, rule)
         ways = {
-            "plain": (plain_pair.autoregressive(settings.policy), plain_pair.params),
+            "plain": (plain, plain_pair.params),
             "speculative": (speculative, pair.params),
         }
         status.update("compiling, once")
@@ -239,6 +253,8 @@ def print_heading(console: Console, settings: DemoSettings, pair: Pair) -> None:
             "it agrees with and adds one of its own. +n counts the tokens of the run.",
         )
     )
+    if said := lossy(settings.rule):
+        console.print(said, style="yellow")
     console.print(legend(shows_color(console)), end="\n\n")
 
 

@@ -10,10 +10,12 @@ import numpy as np
 
 from spec_jax.cli.decoding import (
     Row,
+    check_draft,
     check_lengths,
     decode_batch,
     encode_text,
     fastest_dtypes,
+    lossy,
     one_line,
     stream_text,
 )
@@ -21,9 +23,11 @@ from spec_jax.cli.errors import UsageError
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
 from spec_jax.cli.settings import positive
 from spec_jax.cli.texts import check_writable, json_line, read_texts, write_whole
+from spec_jax.core.rules import AnyRule
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.examples import get_task
 from spec_jax.decoding.speculative import Speculative
+from spec_jax.drafts import LengthPolicy
 from spec_jax.pairs import Pair
 
 
@@ -45,6 +49,9 @@ class GenerateSettings:
       truncate: whether longer inputs are cut; otherwise they are an error.
       output_dir: a folder for the outputs and the configuration; None: no files.
       dtype: of parameters and activations; None is the fastest here.
+      draft: where proposals come from.
+      rule: how they are judged; None: the token rule.
+      lengths: how many of them a step has; None: gamma.
 
     Raises:
       ValueError: if a value is out of range.
@@ -63,9 +70,13 @@ class GenerateSettings:
     truncate: bool = False
     output_dir: str | None = None
     dtype: str | None = None
+    draft: str = "model"
+    rule: AnyRule | None = None
+    lengths: LengthPolicy | None = None
 
     def __post_init__(self):
         get_task(self.task)
+        check_draft(self.draft)
         positive(
             self,
             "gamma",
@@ -105,6 +116,8 @@ def main(invocation) -> None:
         limit_cpu_threads(flags.cpu_threads, batch=1)
     start_backend()
     generator = Generator(settings)
+    if said := lossy(settings.rule):
+        print(said, file=sys.stderr)
     if path is None:
         print_outputs(generator, texts)
         return
@@ -166,9 +179,10 @@ class Generator:
 
     def __init__(self, settings: GenerateSettings):
         self.settings = settings
-        self.pair = settings.load_pair(dtype=fastest_dtypes(settings.dtype, None)[0])
+        pair = settings.load_pair(dtype=fastest_dtypes(settings.dtype, None)[0])
+        self.pair = pair.using(settings.draft)
         self.algorithm: Speculative = self.pair.speculative(
-            settings.gamma, settings.policy
+            settings.gamma, settings.policy, settings.rule, settings.lengths
         )
 
     def encode(self, number: int, text: str) -> tuple[int, ...]:

@@ -68,6 +68,12 @@ def coerce(value: Any, hint: Any, name: str) -> Any:
             return None
         options = tuple(o for o in options if o is not type(None))
         if len(options) > 1:
+            classes = all(inspect.isclass(o) and o not in _ARTICLES for o in options)
+            if classes and not isinstance(value, options):
+                wanted = " or ".join(option.__name__ for option in options)
+                raise ValueError(
+                    f"{name} wants a {wanted}, @NAME(), got {_shown(value)}"
+                )
             return value
         hint = options[0]
     if typing.get_origin(hint) is tuple:

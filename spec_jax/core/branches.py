@@ -50,8 +50,8 @@ class RecursiveRule:
       >>> law = RecursiveRule().accept_law(
       ...     tokens, jnp.tile(q, (2, 1, 1)), jnp.tile(p, (2, 2, 1))
       ... )
-      >>> law.round(2).tolist()  # [branch][accepted]
-      [[0.6000000238418579, 0.4000000059604645], [0.0, 0.0]]
+      >>> [[round(float(x), 2) for x in row] for row in law]  # [branch][accepted]
+      [[0.6, 0.4], [0.0, 0.0]]
     """
 
     lossless = True

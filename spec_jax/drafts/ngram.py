@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from spec_jax.base import Decoder, Noise
@@ -145,6 +146,17 @@ class BigramDraft(UnigramDraft):
     def decoder(self) -> Decoder:
         """The tables as a model."""
         return BigramDecoder(self.vocab_size)
+
+
+def of_others(tables: dict[str, np.ndarray]) -> Float[np.ndarray, "v"]:
+    """What the unigram law gives to all that are no successors of a token.
+
+    Args:
+      tables: `Tables` as NumPy arrays, without rest.
+    """
+    unigram = tables["unigram"].astype(np.float64)
+    of_successors = np.where(tables["shares"] > 0, unigram[tables["successors"]], 0.0)
+    return unigram.sum() - of_successors.sum(1)
 
 
 def _check_size(tables: Tables, vocab_size: int) -> None:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from spec_jax.base import Decoder, DraftSource, Inputs, Params
+from spec_jax.base import Decoder, DraftSource, Inputs, Params, Proposal
 from spec_jax.core.draws import draft_keys, row_keys
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.drafts.lengths import fixed_length
@@ -65,17 +65,24 @@ def acceptances(
     Reference: Leviathan et al. 2023, https://arxiv.org/abs/2211.17192, definition
     3.1, theorem 3.5 and section 4.3.
     """
-    return _acceptances(
-        target,
-        fixed_length(draft, gamma=1),
-        policy,
-        params,
-        inputs,
-        jnp.asarray(prompt, jnp.int32),
-        jnp.asarray(tokens, jnp.int32),
-        jnp.asarray(lengths, jnp.int32),
-        key,
-    )
+    along = (target, draft, policy, params, inputs, prompt, tokens, lengths, key)
+    return _along(*along, reduce=_overlap)
+
+
+def distributions(
+    target: Decoder,
+    draft: DraftSource,
+    policy: SamplingPolicy,
+    params: Params,
+    inputs: Inputs,
+    prompt: Int[Array, "b t"],
+    tokens: Int[Array, "b m"],
+    lengths: Int[Array, "b"],
+    key: Key[Array, "*rows"],
+) -> tuple[Float[Array, "b m v"], Float[Array, "b m v"]]:
+    """p and q themselves at each token of an output; see `acceptances`."""
+    along = (target, draft, policy, params, inputs, prompt, tokens, lengths, key)
+    return _along(*along, reduce=_both)
 
 
 def mean_acceptance(
@@ -109,10 +116,43 @@ def mean_acceptance(
     return Alpha(float(mean), stderr, int(total))
 
 
-@functools.partial(jax.jit, static_argnames=("target", "draft", "policy"))
-def _acceptances(
-    target, draft, policy, params, inputs, prompt, tokens, lengths, key
-) -> Float[Array, "b m"]:
+def _along(
+    target, draft, policy, params, inputs, prompt, tokens, lengths, key, *, reduce
+):
+    """What `reduce` makes of p and the draft's proposal at each token."""
+    return _scan(
+        target,
+        fixed_length(draft, gamma=1),
+        policy,
+        params,
+        inputs,
+        jnp.asarray(prompt, jnp.int32),
+        jnp.asarray(tokens, jnp.int32),
+        jnp.asarray(lengths, jnp.int32),
+        key,
+        reduce=reduce,
+    )
+
+
+def _overlap(p: Float[Array, "b v"], proposal: Proposal) -> Float[Array, "b"]:
+    if proposal.probs is None:
+        overlap = jnp.take_along_axis(p, proposal.tokens, axis=1)[:, 0]
+    else:
+        overlap = jnp.minimum(p, proposal.probs[:, 0]).sum(-1)
+    return jnp.where(proposal.count > 0, overlap, 0.0)
+
+
+def _both(p: Float[Array, "b v"], proposal: Proposal):
+    q = proposal.probs
+    if q is None:
+        q = jax.nn.one_hot(proposal.tokens, p.shape[-1])
+    return p, q[:, 0]
+
+
+@functools.partial(jax.jit, static_argnames=("target", "draft", "policy", "reduce"))
+def _scan(
+    target, draft, policy, params, inputs, prompt, tokens, lengths, key, *, reduce
+):
     batch, width = prompt.shape
     text = jnp.concatenate([prompt, tokens], axis=1)
     start = jnp.zeros((batch,), jnp.int32)
@@ -126,22 +166,22 @@ def _acceptances(
         params.get("draft"), inputs, prompt, prompt_length, text.shape[1]
     )
 
-    def beta(state, at_position):
-        i, p = at_position
+    def at_position(state, position):
+        i, p = position
         length = prompt_length + i
         proposal, state = draft.propose(
-            params.get("draft"),
-            state,
-            draft_keys(draft, keys, length),
-            text,
-            length,
+            params.get("draft"), state, draft_keys(draft, keys, length), text, length
         )
-        if proposal.probs is None:
-            overlap = jnp.take_along_axis(p, proposal.tokens, axis=1)[:, 0]
-        else:
-            overlap = jnp.minimum(p, proposal.probs[:, 0]).sum(-1)
-        return state, jnp.where(proposal.count > 0, overlap, 0.0)
+        return state, reduce(p, proposal)
 
     steps = jnp.arange(tokens.shape[1], dtype=jnp.int32)
-    _, betas = jax.lax.scan(beta, state, (steps, p.swapaxes(0, 1)))
-    return jnp.where(steps < lengths[:, None], betas.T, 0.0)
+    _, found = jax.lax.scan(at_position, state, (steps, p.swapaxes(0, 1)))
+    within = steps < lengths[:, None]
+
+    def by_row(values):
+        values = jnp.swapaxes(values, 0, 1)
+        return jnp.where(
+            within.reshape(*within.shape, *[1] * (values.ndim - 2)), values, 0.0
+        )
+
+    return jax.tree.map(by_row, found)

@@ -6,17 +6,25 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax
 import numpy as np
+from jaxtyping import Float
 
-from spec_jax.base import Rule
 from spec_jax.core import theory
+from spec_jax.core.rules import AnyRule, CoupledRule
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data import metrics
 from spec_jax.data.batches import pad
 from spec_jax.data.examples import TextTask
 from spec_jax.decoding.autoregressive import Autoregressive
 from spec_jax.decoding.speculative import Speculative
-from spec_jax.experiments.alpha import Alpha, acceptances, mean_acceptance
+from spec_jax.drafts import FixedLength, LengthPolicy
+from spec_jax.experiments.alpha import (
+    Alpha,
+    acceptances,
+    distributions,
+    mean_acceptance,
+)
 from spec_jax.experiments.costs import StepCosts, step_costs
 from spec_jax.experiments.inputs import (
     InputBatch,
@@ -38,7 +46,7 @@ from spec_jax.experiments.record import (
     today,
     versions,
 )
-from spec_jax.pairs import Pair
+from spec_jax.pairs import DRAFTS, Pair
 
 METRICS = {"bleu": metrics.bleu, "rouge": metrics.rouge}
 UNSTEADY = 1.1
@@ -66,9 +74,11 @@ class EvaluateSettings:
       top_k: see `SamplingPolicy`, for target and draft.
       top_p: see `SamplingPolicy`.
       min_p: see `SamplingPolicy`.
+      draft: where proposals come from, one of `pairs.choices.DRAFTS`.
       rule: how proposals are judged; None: the token rule.
-      score_draft: also decode with the draft alone, untimed, for its BLEU or
-        ROUGE.
+      lengths: how many tokens a step drafts; None: gamma.
+      score_draft: also decode with the small model alone, untimed, for its BLEU or
+        ROUGE, where it is the draft.
 
     Raises:
       ValueError: if a number is not positive.
@@ -84,7 +94,9 @@ class EvaluateSettings:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
-    rule: Rule | None = None
+    draft: str = "model"
+    rule: AnyRule | None = None
+    lengths: LengthPolicy | None = None
     score_draft: bool = True
 
     def __post_init__(self):
@@ -93,6 +105,8 @@ class EvaluateSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"want {name} >= 1, got {value}")
+        if self.draft not in DRAFTS:
+            raise ValueError(f"want a draft of {', '.join(DRAFTS)}, got {self.draft!r}")
         if not self.input_lengths or self.input_lengths[0] < 2:
             raise ValueError(
                 f"want input_lengths of at least 2 tokens, got {self.input_lengths}"
@@ -127,6 +141,8 @@ def evaluate(
       ValueError: if there is no row, or the pairs have different vocabularies.
     """
     plain_pair = plain_pair or pair
+    small = pair
+    pair = pair.using(settings.draft)
     if pair.vocabulary != plain_pair.vocabulary:
         raise ValueError(
             f"want one pair in two dtypes, got vocabularies {pair.vocabulary} and "
@@ -143,9 +159,12 @@ def evaluate(
         seed=settings.seed,
     )
     policy = sampling_policy(pair, settings)
-    greedy = policy.is_greedy()
-    plain = plain_pair.autoregressive(policy)
-    speculative = pair.speculative(settings.gamma, policy, settings.rule)
+    coupled = isinstance(settings.rule, CoupledRule)
+    # What a row's output is, whoever decodes it: then outputs are compared.
+    comparable = (policy.is_greedy() or coupled) and is_lossless(settings.rule)
+    plain = plain_pair.autoregressive(policy, settings.rule)
+    choices = settings.gamma, policy, settings.rule, settings.lengths
+    speculative = pair.speculative(*choices)
     steps = _Steps(progress, 2 * len(batches) + 2)
 
     decoded, compile_seconds = decode_alternately(
@@ -164,19 +183,19 @@ def evaluate(
     costs = measure_costs(plain, plain_pair.params, speculative, pair.params, batches)
     steps.begin("comparing outputs")
     identical, differences = None, ()
-    if greedy:
+    if comparable:
         # Two dtypes round differently: the algorithm is compared in one.
         same_dtype = decoded["speculative"]
         if pair.dtype != plain_pair.dtype:
-            exact = plain_pair.speculative(settings.gamma, policy, settings.rule)
-            same_dtype = decode_all(exact, plain_pair.params, batches)
+            exact = plain_pair.using(settings.draft)
+            same_dtype = decode_all(exact.speculative(*choices), exact.params, batches)
         identical = share_identical(decoded["plain"], same_dtype)
         differences = find_differences(
             plain_pair, policy, batches, decoded["plain"], same_dtype
         )
-    if settings.score_draft:
-        alone = dataclasses.replace(pair.autoregressive(policy), target=pair.draft)
-        params = {"target": pair.params["draft"]}
+    if settings.score_draft and settings.draft == "model":
+        alone = dataclasses.replace(small.autoregressive(policy), target=small.draft)
+        params = {"target": small.params["draft"]}
         decoded["draft"] = decode_all(alone, params, in_one_shape(batches))
     steps.end()
 
@@ -190,8 +209,11 @@ def evaluate(
     return Record(
         task=task.name,
         pair=pair.name,
-        draft=_kind(speculative.draft, "Draft"),
+        draft=settings.draft,
         rule=_kind(speculative.rule, "Rule"),
+        lossless=speculative.rule.lossless,
+        lenience=getattr(speculative.rule, "lenience", None),
+        lengths="fixed" if settings.lengths is None else _lengths(settings.lengths),
         temperature=settings.temperature,
         gamma=settings.gamma,
         batch=settings.batch,
@@ -220,7 +242,7 @@ def evaluate(
         speedup_formula=formula,
         speedup_of_formula=speedup / formula,
         identical=identical,
-        identical_across_dtypes=share_identical(slow, fast) if greedy else None,
+        identical_across_dtypes=share_identical(slow, fast) if comparable else None,
         differences=differences,
         metrics=_score(task, pair, examples, decoded),
         compile_seconds=compile_seconds,
@@ -248,25 +270,55 @@ def measure_alpha(
     begin: Callable[[str], None] = lambda text: None,
 ) -> Alpha:
     """alpha on the outputs of plain decoding, by the speculative pair's models."""
+    models = (speculative.target, speculative.draft, speculative.policy, params)
     betas, lengths = [], []
+    for rows, counts in _along(acceptances, models, batches, plain, begin):
+        betas += list(np.asarray(rows))
+        lengths += counts
+    return mean_acceptance(betas, lengths)
+
+
+def laws_along(
+    pair: Pair,
+    policy: SamplingPolicy,
+    draft_policy: SamplingPolicy,
+    batches: Sequence[InputBatch],
+    plain: Decoded,
+) -> tuple[Float[np.ndarray, "m v"], Float[np.ndarray, "m v"]]:
+    """p and q at every token of the outputs of plain decoding.
+
+    Args:
+      pair: of the models.
+      policy: from the target's logits to p.
+      draft_policy: from the draft's to q.
+      batches: all batches.
+      plain: the outputs.
+    """
+    models = (pair.target, pair.draft_source(1, draft_policy), policy, pair.params)
+    laws: list[list[np.ndarray]] = [[], []]
+    for (p, q), counts in _along(distributions, models, batches, plain):
+        for kept, rows in zip(laws, (p, q)):
+            kept += [np.asarray(x[:count]) for x, count in zip(rows, counts)]
+    p, q = (np.concatenate(kept) for kept in laws)
+    return p, q
+
+
+def _along(measure, models, batches, plain: Decoded, begin=lambda text: None):
+    """What `measure` gives along the outputs of each batch, and their lengths."""
     for batch in in_one_shape(batches):
         begin("alpha")
         outputs = [plain.tokens[member.index] for member in batch.members]
         counts = [len(tokens) for tokens in outputs]
-        rows = acceptances(
-            speculative.target,
-            speculative.draft,
-            speculative.policy,
-            params,
+        found = measure(
+            *models,
             batch.inputs,
             batch.prompt,
             pad(outputs, batch.max_new_tokens, len(batch.limits)),
             np.array(counts + [0] * batch.padding),
             batch.keys,
         )
-        betas += list(np.asarray(rows)[: len(outputs)])
-        lengths += counts
-    return mean_acceptance(betas, lengths)
+        members = len(outputs)
+        yield jax.tree.map(lambda rows, n=members: rows[:n], found), counts
 
 
 def measure_costs(
@@ -358,6 +410,16 @@ class _Steps:
 def _kind(thing, suffix: str) -> str:
     """'model' for a ModelDraft, 'token' for a TokenRule."""
     return type(thing).__name__.removesuffix(suffix).lower()
+
+
+def _lengths(lengths: LengthPolicy) -> str:
+    """'fixed' for FixedLength(), and the others as they are written."""
+    return "fixed" if lengths == FixedLength() else repr(lengths)
+
+
+def is_lossless(rule: AnyRule | None) -> bool:
+    """Whether outputs follow the target's distribution."""
+    return rule is None or rule.lossless
 
 
 def _or_none(value: float) -> float | None:

@@ -7,7 +7,7 @@ import json
 import os
 import pathlib
 import platform
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import jax
 
@@ -32,8 +32,47 @@ class Difference:
     gap: float
 
 
+class JsonLine:
+    """A dataclass that is one line of a JSON Lines file."""
+
+    def to_json(self) -> str:
+        """One line, without its end.
+
+        Raises:
+          ValueError: for NaN or infinity, which JSON does not have.
+        """
+        fields = dataclasses.asdict(self)
+        return json.dumps(fields, allow_nan=False, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> Self:
+        """What `to_json` wrote; unknown fields are passed over.
+
+        Raises:
+          ValueError: if the line is no JSON object, or lacks a field.
+        """
+        fields = json.loads(line)
+        if not isinstance(fields, dict):
+            raise ValueError(f"want a JSON object, got {line[:80]!r}")
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        missing = [
+            name
+            for name, field in known.items()
+            if name not in fields and field.default is dataclasses.MISSING
+        ]
+        if missing:
+            raise ValueError(f"a record lacks the fields {missing}")
+        kept = {name: value for name, value in fields.items() if name in known}
+        return cls(**cls.restored(kept))
+
+    @staticmethod
+    def restored(fields: dict[str, Any]) -> dict[str, Any]:
+        """The fields as they were, from what JSON makes of them."""
+        return fields
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Record:
+class Record(JsonLine):
     """The figures of one (task, temperature); None where a figure has no case.
 
     `docs/measurements.md` defines them; the names stay the same in all reports.
@@ -77,43 +116,25 @@ class Record:
     compile_seconds: float
     repeats: int
     date: str
+    lossless: bool = True
+    lenience: float | None = None
+    lengths: str = "fixed"
     warnings: tuple[str, ...] = ()
 
-    def to_json(self) -> str:
-        """One line, without its end.
-
-        Raises:
-          ValueError: for NaN or infinity, which JSON does not have.
-        """
-        fields = dataclasses.asdict(self)
-        return json.dumps(fields, allow_nan=False, ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, line: str) -> "Record":
-        """The record that `to_json` wrote; unknown fields are passed over.
-
-        Raises:
-          ValueError: if the line is no JSON object, or lacks a field.
-        """
-        fields = json.loads(line)
-        if not isinstance(fields, dict):
-            raise ValueError(f"want a JSON object, got {line[:80]!r}")
-        known = {field.name: field for field in dataclasses.fields(cls)}
-        missing = [
-            name
-            for name, field in known.items()
-            if name not in fields and field.default is dataclasses.MISSING
-        ]
-        if missing:
-            raise ValueError(f"a record lacks the fields {missing}")
-        fields = {name: value for name, value in fields.items() if name in known}
-        fields["acceptance_by_position"] = tuple(fields["acceptance_by_position"])
-        fields["differences"] = tuple(Difference(**d) for d in fields["differences"])
-        fields["warnings"] = tuple(fields.get("warnings", ()))
-        return cls(**fields)
+    @staticmethod
+    def restored(fields):
+        """See `JsonLine.restored`."""
+        restored = dict(fields)
+        restored["acceptance_by_position"] = tuple(fields["acceptance_by_position"])
+        restored["differences"] = tuple(Difference(**d) for d in fields["differences"])
+        restored["warnings"] = tuple(fields.get("warnings", ()))
+        return restored
 
 
-def append_record(path: str | pathlib.Path, record: Record) -> None:
+Line = TypeVar("Line", bound=JsonLine)
+
+
+def append_record(path: str | pathlib.Path, record: JsonLine) -> None:
     """Adds a line to a file in one write, so that no reader sees half of it.
 
     Folders are made as needed. Half a line that another program left stays alone: the
@@ -138,8 +159,12 @@ def append_record(path: str | pathlib.Path, record: Record) -> None:
         os.close(file)
 
 
-def read_records(path: str | pathlib.Path) -> list[Record]:
+def read_records(path: str | pathlib.Path, kind: type[Line] = Record) -> list[Line]:
     """All records of a file, oldest first.
+
+    Args:
+      path: of the file.
+      kind: what its lines are.
 
     Raises:
       ValueError: if the file cannot be read or a line is no record; it is named.
@@ -153,7 +178,7 @@ def read_records(path: str | pathlib.Path) -> list[Record]:
         if not line.strip():
             continue
         try:
-            records.append(Record.from_json(line))
+            records.append(kind.from_json(line))
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
     return records

@@ -1,5 +1,7 @@
 """Models made ready to decode together: loaded, in one dtype, over one vocabulary."""
 
+from spec_jax.pairs.causal_lm import SMOLLM2, CausalLM, load_causal_lm
+from spec_jax.pairs.choices import DRAFTS, LENGTHS, RULES, make_lengths, make_rule
 from spec_jax.pairs.folders import (
     EXPORT,
     PACKAGE,
@@ -10,17 +12,28 @@ from spec_jax.pairs.folders import (
     save_model,
 )
 from spec_jax.pairs.pair import START_ID, Pair, load_pair, shipped_pair
+from spec_jax.pairs.tables import load_tables, save_tables
 
 __all__ = [
+    "DRAFTS",
     "EXPORT",
+    "LENGTHS",
     "PACKAGE",
+    "RULES",
+    "SMOLLM2",
     "START_ID",
+    "CausalLM",
     "Pair",
+    "load_causal_lm",
     "load_model",
     "load_pair",
+    "load_tables",
+    "make_lengths",
+    "make_rule",
     "parameter_shapes",
     "read_model_config",
     "resolve",
     "save_model",
+    "save_tables",
     "shipped_pair",
 ]

@@ -36,8 +36,8 @@ def markdown(records: Sequence[Record]) -> str:
     """
     if not records:
         raise ValueError("want at least one record, got none")
-    lines = [_line(HEADERS), _line(["---"] * len(HEADERS))]
-    lines += [_line(cells) for cells in rows(records)]
+    lines = [markdown_line(HEADERS), markdown_line(["---"] * len(HEADERS))]
+    lines += [markdown_line(cells) for cells in rows(records)]
     return "\n".join([*lines, "", *notes(records)]) + "\n"
 
 
@@ -51,6 +51,11 @@ def notes(records: Sequence[Record]) -> list[str]:
                 f"- {run}: example {at.example} differs at token {at.position} "
                 f"({at.plain} plain, {at.speculative} speculative), where the top two "
                 f"logits are {at.gap:.1e} apart"
+            ] = None
+        if not record.lossless:
+            found[
+                f"- {run}: the rule is lenient, the output does not follow the target; "
+                f"no token is more probable than p / {record.lenience:g}"
             ] = None
         for warning in record.warnings:
             found[f"- Warning, {run}: {warning}"] = None
@@ -66,6 +71,7 @@ def method(record: Record) -> str:
         + (f" ({threads} thread{'s' if threads != 1 else ''})" if threads else ""),
         f"speculative in {record.dtype}, plain in {record.plain_dtype}",
         f"{record.rule} rule",
+        *([] if record.lengths == "fixed" else [f"lengths {record.lengths}"]),
         f"batch {record.batch}",
         f"{record.num_examples} examples",
         f"medians of {record.repeats} alternating repeats",
@@ -111,5 +117,6 @@ def _score(scores: dict[str, float | str]) -> str:
     return "ROUGE " + "/".join(f"{scores[kind]:.1f}" for kind in kinds)
 
 
-def _line(cells: Sequence[str]) -> str:
+def markdown_line(cells: Sequence[str]) -> str:
+    """A row of a Markdown table."""
     return "| " + " | ".join(cells) + " |"

@@ -15,7 +15,7 @@ ROOT = Path(configuration.__file__).parents[2]
 NEEDED = {"MODEL_DIR": "x", "DATA_DIR": "x", "VOCABULARY": "x"}
 PAIR_NEEDED = {"CHECKPOINT_PATH": "x", "DRAFT_CHECKPOINT_PATH": "x", "VOCABULARY": "x"}
 FILES = {
-    "demo": {"runs/demo.gin": {}},
+    "demo": {"runs/demo.gin": {}, "runs/choices.gin": {}},
     "generate": {
         "runs/generate.gin": {},
         "pairs/shipped.gin": {},
@@ -25,6 +25,10 @@ FILES = {
         "runs/evaluate.gin": {"PAIR": "@load_pair"},
         "runs/evaluate_shipped.gin": {},
         "runs/evaluate_checkpoints.gin": PAIR_NEEDED,
+    },
+    "sweep": {
+        "runs/sweep.gin": {"PAIR": "@load_pair"},
+        "runs/sweep_shipped.gin": {},
     },
     "train": {
         "runs/train.gin": {**NEEDED, "MODEL": "@T5Config()"},
@@ -175,7 +179,7 @@ def test_wrong_bindings_are_named(binding, said):
     [
         ("demo", "PAIR = 'shipped'", "demo.load_pair wants a function"),
         ("demo", "MAX_INPUT_LENGTH = 1025", "max_input_length <= 1024, got 1025"),
-        ("evaluate", "EvaluateSettings.rule = 'block'", "wants a Rule, @NAME()"),
+        ("evaluate", "EvaluateSettings.rule = 'block'", "wants a Rule or CoupledRule, @NAME()"),
         ("train", "MODEL = 'shipped'", "train.config wants a T5Config, @NAME()"),
         ("train", "MODEL = @T5Config", "wants a T5Config, @NAME(), got @T5Config"),
         ("train", "LEARNING_RATE = 1e999", "learning_rate must be > 0 and finite"),

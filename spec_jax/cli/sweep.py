@@ -1,0 +1,140 @@
+"""`spec-jax sweep`: every draft, rule and length policy on one pair."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable
+
+from rich.markdown import Markdown
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from spec_jax.cli.errors import UsageError
+from spec_jax.cli.evaluate import load_pairs, task_rows
+from spec_jax.cli.runtime import limit_cpu_threads, start_backend
+from spec_jax.cli.settings import require
+from spec_jax.cli.terminal import make_console
+from spec_jax.cli.texts import check_writable, write_whole
+from spec_jax.data.examples import get_task
+from spec_jax.experiments.record import append_record, read_records
+from spec_jax.experiments.rules import BlockGain, BranchGain
+from spec_jax.experiments.sweep import (
+    SweepRecord,
+    SweepSettings,
+    combinations,
+    rule_gains,
+    sweep,
+)
+from spec_jax.pairs import Pair
+from spec_jax.reports.sweep import markdown
+
+RECORDS, BLOCKS, BRANCHES = "sweep.jsonl", "block.jsonl", "branches.jsonl"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepRun:
+    """What is swept, and where it goes.
+
+    Attributes:
+      load_pair: loads the pair in a dtype.
+      settings: of the sweep.
+      output_dir: for the records, sweep.md and config.gin.
+      tasks: each is swept.
+      data_dir: where `spec-jax data debian` wrote; None takes the committed samples.
+      split: which part of the corpora.
+      dtype: of speculative decoding; None is the fastest here.
+      plain_dtype: of plain decoding; None is the fastest here.
+
+    Raises:
+      ValueError: if there is no task.
+    """
+
+    load_pair: Callable[..., Pair]
+    settings: SweepSettings
+    output_dir: str
+    tasks: tuple[str, ...] = ("ende",)
+    data_dir: str | None = None
+    split: str = "test"
+    dtype: str | None = None
+    plain_dtype: str | None = None
+
+    def __post_init__(self):
+        require(bool(self.tasks), "want at least one of the TASKS, got none")
+        for name in self.tasks:
+            get_task(name)
+
+
+def main(invocation) -> None:
+    """Runs the command; combinations that are in the file already are passed over."""
+    run: SweepRun = invocation.settings
+    folder = pathlib.Path(run.output_dir)
+    for name in (RECORDS, BLOCKS, BRANCHES):
+        check_writable(os.path.join(run.output_dir, name), appended=True)
+    work = [(get_task(name), task_rows(run, get_task(name))) for name in run.tasks]
+    limit_cpu_threads(invocation.flags.cpu_threads, 1)
+    start_backend()
+    console = make_console(stderr=True)
+    with console.status("loading the pair"):
+        pairs = load_pairs(run)
+    check_same(folder, invocation.operative_config())
+    write_whole(folder / "config.gin", invocation.operative_config())
+    for task, rows in work:
+        _sweep(run, *pairs, task, rows, folder, console)
+        if not any(x.task == task.name for x in _kept(folder / BLOCKS, BlockGain)):
+            with console.status(f"{task.name}: other rules on the same drafts"):
+                blocks, branches = rule_gains(*pairs, task, rows, run.settings)
+            for gain in blocks:
+                append_record(folder / BLOCKS, gain)
+            for gain in branches:
+                append_record(folder / BRANCHES, gain)
+    text = markdown(
+        _kept(folder / RECORDS, SweepRecord),
+        _kept(folder / BLOCKS, BlockGain),
+        _kept(folder / BRANCHES, BranchGain),
+    )
+    write_whole(folder / "sweep.md", text)
+    make_console().print(Markdown(text))
+    make_console().print(f"written to {folder}: {RECORDS}, sweep.md, config.gin")
+
+
+def check_same(folder: pathlib.Path, config: str) -> None:
+    """Sees to it that a folder's records are those of this configuration.
+
+    Raises:
+      UsageError: if the folder has records of another one.
+    """
+    path = folder / "config.gin"
+    if (folder / RECORDS).exists() and path.exists() and path.read_text() != config:
+        raise UsageError(
+            f"{folder} has records of another configuration, see its config.gin: give "
+            "another EVAL_OUTPUT_DIR, or remove it"
+        )
+
+
+def _sweep(run, pair, plain_pair, task, rows, folder, console) -> None:
+    """Measures what is missing; each record is written as soon as it is there."""
+    done = [record.cell for record in _kept(folder / RECORDS, SweepRecord)]
+    cells = list(combinations(run.settings, task.name))
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    ) as bar:
+        shown = bar.add_task("", total=len(cells), completed=len(set(done) & {*cells}))
+
+        def begin(cell):
+            name, temperature, draft, rule, lengths = cell
+            text = f"{name}, T = {temperature:g}: {draft}, {rule}, {lengths}"
+            bar.update(shown, description=text)
+
+        records = sweep(pair, plain_pair, task, rows, run.settings, done, begin)
+        for record in records:
+            append_record(folder / RECORDS, record)
+            bar.advance(shown)
+
+
+def _kept(path: pathlib.Path, kind) -> list:
+    """What a run before this one has measured."""
+    return read_records(path, kind) if path.exists() else []
