@@ -31,6 +31,7 @@ TEST = [
     *GGUF,
     "beartype>=0.19",
     "codespell>=2.3",
+    "equinox>=0.13.2",
     "import-linter>=2.3",
     "pytest>=8",
     "pytest-xdist>=3.6",
