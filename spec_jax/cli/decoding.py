@@ -12,10 +12,9 @@ from spec_jax.base import Algorithm
 from spec_jax.cli.errors import UsageError, did_you_mean
 from spec_jax.cli.settings import require
 from spec_jax.core.rules import AnyRule
-from spec_jax.data.batches import pad, round_up
-from spec_jax.data.vocabulary import EOS_ID
+from spec_jax.data.batches import round_up
 from spec_jax.decoding.loop import Generation, generate, stream
-from spec_jax.pairs import DRAFTS, START_ID, Pair
+from spec_jax.pairs import DRAFTS, Drafting
 
 INPUT_LENGTHS = (32, 64, 128, 256, 512, 1024)
 """Padded lengths of an encoder's input: one compiled program for each."""
@@ -31,7 +30,7 @@ class Row:
     Attributes:
       example: index of its text.
       output: index among the text's outputs.
-      tokens: the encoder's input.
+      tokens: what the model is given.
     """
 
     example: int
@@ -40,31 +39,29 @@ class Row:
 
 
 def encode_text(
-    text: str, name: str, pair: Pair, limit: int, truncate: bool | None = None
+    text: str, name: str, pair: Drafting, limit: int, truncate: bool | None = None
 ) -> tuple[int, ...]:
-    """The encoder's input for a text, prefix included, ending with EOS.
+    """What a pair's model is given for a text, prefix included.
 
     Args:
       text: with its prefix.
       name: how an error calls it.
       pair: has the vocabulary.
-      limit: most tokens, EOS included.
+      limit: most tokens.
       truncate: whether a longer one is cut; None: the command cannot.
 
     Raises:
       UsageError: if it is too long.
     """
-    tokens = pair.vocabulary.encode(text)
-    if len(tokens) >= limit:
-        if not truncate:
-            cut = "" if truncate is None else "--truncate cuts it, "
-            raise UsageError(
-                f"{name} has {len(tokens) + 1} tokens with its prefix, the limit is "
-                f"{limit}; {cut}--gin.MAX_INPUT_LENGTH raises the limit, to "
-                f"{INPUT_LENGTHS[-1]} at most"
-            )
-        tokens = tokens[: limit - 1]
-    return (*tokens, EOS_ID)
+    tokens = pair.encode(text)
+    if len(tokens) > limit and not truncate:
+        cut = "" if truncate is None else "--truncate cuts it, "
+        raise UsageError(
+            f"{name} has {len(tokens)} tokens with its prefix, the limit is {limit}; "
+            f"{cut}--gin.MAX_INPUT_LENGTH raises the limit, to {INPUT_LENGTHS[-1]} at "
+            "most"
+        )
+    return pair.cut(tokens, limit)
 
 
 def check_lengths(max_input_length: int, max_new_tokens: int | None) -> None:
@@ -84,10 +81,13 @@ def row_key(seed: int, example: int, output: int) -> jax.Array:
     return jax.random.fold_in(key, output)
 
 
-def arguments(rows: Sequence[Row], seed: int, size: int, limit: int) -> dict[str, Any]:
+def arguments(
+    pair: Drafting, rows: Sequence[Row], seed: int, size: int, limit: int
+) -> dict[str, Any]:
     """What `generate`, `stream` and `trace` want beside algorithm and parameters.
 
     Args:
+      pair: knows where a text belongs, encoder or prompt.
       rows: at most `size`; the batch is filled up with rows that end at once.
       seed: of the run.
       size: rows of the batch.
@@ -97,29 +97,36 @@ def arguments(rows: Sequence[Row], seed: int, size: int, limit: int) -> dict[str
     filled = [*rows, *[Row(0, 0, rows[0].tokens)] * (size - len(rows))]
     keys = jax.numpy.stack([row_key(seed, row.example, row.output) for row in filled])
     limits = np.where(np.arange(size) < len(rows), limit, 0).astype(np.int32)
+    given = pair.arguments([row.tokens for row in filled], length)
     return {
-        "inputs": pad([row.tokens for row in filled], length, size),
-        "prompt": np.full((size, 1), START_ID, np.int32),
+        **given,
         "key": keys,
         "max_new_tokens": limits,
-        "max_length": limit + 1,
+        "max_length": given["prompt"].shape[1] + limit,
     }
 
 
 def decode_batch(
-    algorithm: Algorithm, params, rows: Sequence[Row], seed: int, size: int, limit: int
+    algorithm: Algorithm,
+    pair: Drafting,
+    rows: Sequence[Row],
+    seed: int,
+    size: int,
+    limit: int,
 ) -> Generation:
     """Decodes rows together. See `arguments`."""
-    return generate(algorithm, params, **arguments(rows, seed, size, limit))
+    given = arguments(pair, rows, seed, size, limit)
+    return generate(algorithm, pair.params, **given)
 
 
 def stream_text(
-    algorithm: Algorithm, pair: Pair, row: Row, seed: int, limit: int
+    algorithm: Algorithm, pair: Drafting, row: Row, seed: int, limit: int
 ) -> Iterator[str]:
     """The text of one row, piece by piece as the target's runs bring it."""
     tokens: list[int] = []
     sent = ""
-    for pieces in stream(algorithm, pair.params, **arguments([row], seed, 1, limit)):
+    given = arguments(pair, [row], seed, 1, limit)
+    for pieces in stream(algorithm, pair.params, **given):
         tokens += pieces[0].tolist()
         text = one_line(pair.vocabulary.decode(tokens))
         # The bytes of a character may be spread over two runs.

@@ -158,13 +158,13 @@ def decode_texts(
         speculative = pair.speculative(settings.gamma, policy, rule, settings.lengths)
         plain = plain_pair.autoregressive(policy, rule)
         ways = {
-            "plain": (plain, plain_pair.params),
-            "speculative": (speculative, pair.params),
+            "plain": (plain, plain_pair),
+            "speculative": (speculative, pair),
         }
         status.update("compiling, once")
-        runs = [watch(speculative, pair.params, row, settings) for row in rows]
-        for algorithm, params in ways.values():
-            decode(algorithm, params, rows[0], settings)
+        runs = [watch(speculative, pair, row, settings) for row in rows]
+        for way in ways.values():
+            decode(*way, rows[0], settings)
         status.update("decoding")
         timed = [time_ways(ways, row, settings) for row in rows]
 
@@ -210,26 +210,26 @@ def in_one_shape(encoded: Sequence[tuple[int, ...]]) -> list[Row]:
 
 
 def watch(
-    algorithm: Algorithm, params, row: Row, settings: DemoSettings
+    algorithm: Algorithm, pair: Pair, row: Row, settings: DemoSettings
 ) -> list[TargetRun]:
     """What each run of the target does to a text."""
-    given = arguments([row], settings.seed, 1, settings.max_new_tokens)
-    _, infos = trace(algorithm, params, **given)
+    given = arguments(pair, [row], settings.seed, 1, settings.max_new_tokens)
+    _, infos = trace(algorithm, pair.params, **given)
     return target_runs(jax.tree.map(np.asarray, infos))
 
 
-def decode(algorithm: Algorithm, params, row: Row, settings: DemoSettings):
+def decode(algorithm: Algorithm, pair: Pair, row: Row, settings: DemoSettings):
     """A whole generation, waited for."""
     limit = settings.max_new_tokens
-    out = decode_batch(algorithm, params, [row], settings.seed, 1, limit)
+    out = decode_batch(algorithm, pair, [row], settings.seed, 1, limit)
     return jax.block_until_ready(out)
 
 
 def time_ways(ways, row: Row, settings: DemoSettings) -> Timed:
     """Times both ways of decoding a text, in turn; medians of the repeats."""
     calls = {
-        name: functools.partial(decode, algorithm, params, row, settings)
-        for name, (algorithm, params) in ways.items()
+        name: functools.partial(decode, *way, row, settings)
+        for name, way in ways.items()
     }
     timings = time_alternately(calls, settings.repeats)
     stats = timings["speculative"].result.stats

@@ -28,7 +28,7 @@ from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.examples import get_task
 from spec_jax.decoding.speculative import Speculative
 from spec_jax.drafts import LengthPolicy
-from spec_jax.pairs import Pair
+from spec_jax.pairs import Drafting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class GenerateSettings:
       ValueError: if a value is out of range.
     """
 
-    load_pair: Callable[..., Pair]
+    load_pair: Callable[..., Drafting]
     policy: SamplingPolicy
     task: str = "ende"
     prefix: str | None = None
@@ -186,7 +186,7 @@ class Generator:
         )
 
     def encode(self, number: int, text: str) -> tuple[int, ...]:
-        """The encoder's input of a text.
+        """What the model is given for a text.
 
         Raises:
           UsageError: if it is too long.
@@ -258,7 +258,7 @@ class Generator:
         settings = self.settings
         out = decode_batch(
             self.algorithm,
-            self.pair.params,
+            self.pair,
             rows,
             settings.seed,
             size,

@@ -2,6 +2,7 @@
 
 from spec_jax.pairs.causal_lm import SMOLLM2, CausalLM, load_causal_lm
 from spec_jax.pairs.choices import DRAFTS, LENGTHS, RULES, make_lengths, make_rule
+from spec_jax.pairs.drafting import Drafting
 from spec_jax.pairs.folders import (
     EXPORT,
     PACKAGE,
@@ -23,6 +24,7 @@ __all__ = [
     "SMOLLM2",
     "START_ID",
     "CausalLM",
+    "Drafting",
     "Pair",
     "load_causal_lm",
     "load_model",

@@ -1,30 +1,24 @@
-"""A target and a draft that share a vocabulary, loaded and ready to decode."""
+"""A T5 target and a T5 draft that share a vocabulary, loaded and ready to decode."""
 
 import dataclasses
 import pathlib
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
-import jax
 import numpy as np
 
-from spec_jax.base import DraftSource, Noise
-from spec_jax.core.rules import AnyRule, TokenRule
-from spec_jax.core.sampling import SamplingPolicy
+from spec_jax.data.batches import pad
 from spec_jax.data.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary
-from spec_jax.decoding.autoregressive import Autoregressive
-from spec_jax.decoding.speculative import Speculative
-from spec_jax.drafts import FixedLength, LengthPolicy
 from spec_jax.models.t5 import T5Config, T5Decoder
-from spec_jax.pairs.choices import draft_params, make_draft, noise_of
+from spec_jax.pairs.drafting import Drafting, cast
 from spec_jax.pairs.folders import PACKAGE, load_model, resolve
-from spec_jax.pairs.tables import load_tables
 
 START_ID = PAD_ID
 """T5's decoder starts from the padding id."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Pair:
+class Pair(Drafting):
     """A target and a draft over one vocabulary.
 
     Attributes:
@@ -45,94 +39,8 @@ class Pair:
     tables: str | None = None
     source: str = "model"
 
-    @property
-    def dtype(self) -> np.dtype:
-        """Of the target's parameters and activations."""
-        return self.target.config.dtype
-
-    def policy(self, temperature: float = 0.0, **fields) -> SamplingPolicy:
-        """A policy that never emits an id the vocabulary does not have."""
-        return self._limited(SamplingPolicy(temperature=temperature, **fields))
-
-    def using(self, source: str) -> "Pair":
-        """The same target with proposals from elsewhere than the small model.
-
-        Args:
-          source: one of `choices.DRAFTS`.
-
-        Raises:
-          ValueError: if the name is unknown, this pair uses another source already,
-            or it has no tables for one that reads them.
-        """
-        if source == self.source:
-            return self
-        if self.source != "model":
-            raise ValueError(
-                f"want the pair as it was loaded, got one of {self.source}"
-            )
-        tables = None
-        if source in ("unigram", "bigram", "chain"):
-            if self.tables is None:
-                raise ValueError(
-                    f"the draft {source!r} wants tables, the pair {self.name} has "
-                    "none: `spec-jax data ngram` counts them, load_pair.tables names "
-                    "them"
-                )
-            tables = load_tables(resolve(self.tables), self.vocabulary)
-        draft = draft_params(source, self.params["draft"], tables)
-        params = {"target": self.params["target"], "draft": draft}
-        return dataclasses.replace(self, params=params, source=source)
-
-    def draft_source(
-        self,
-        gamma: int,
-        policy: SamplingPolicy,
-        lengths: LengthPolicy | None = None,
-        noise: Noise = "uniform",
-    ) -> DraftSource:
-        """Where proposals come from."""
-        return make_draft(
-            self.source,
-            self.draft,
-            self.vocabulary.vocab_size,
-            gamma,
-            self._limited(policy),
-            lengths or FixedLength(),
-            noise,
-            EOS_ID,
-        )
-
-    def speculative(
-        self,
-        gamma: int,
-        policy: SamplingPolicy,
-        rule: AnyRule | None = None,
-        lengths: LengthPolicy | None = None,
-        **fields,
-    ) -> Speculative:
-        """Speculative decoding; the draft draws as the rule wants it to."""
-        return Speculative(
-            self.target,
-            self.draft_source(gamma, policy, lengths, noise_of(rule)),
-            self._limited(policy),
-            rule or TokenRule(),
-            eos_id=EOS_ID,
-            pad_id=PAD_ID,
-            **fields,
-        )
-
-    def autoregressive(
-        self, policy: SamplingPolicy, rule: AnyRule | None = None, **fields
-    ) -> Autoregressive:
-        """Plain decoding by the target alone, with the noise that a rule repeats."""
-        return Autoregressive(
-            self.target,
-            self._limited(policy),
-            noise=noise_of(rule),
-            eos_id=EOS_ID,
-            pad_id=PAD_ID,
-            **fields,
-        )
+    eos_id: ClassVar[int] = EOS_ID
+    pad_id: ClassVar[int] = PAD_ID
 
     def astype(self, dtype) -> "Pair":
         """The same pair with parameters and activations in another dtype.
@@ -148,14 +56,25 @@ class Pair:
             raise ValueError(
                 f"want the pair as it was loaded, got one of {self.source}"
             )
-        cast = jax.tree.map(lambda x: x.astype(target.config.dtype), self.params)
-        return dataclasses.replace(self, target=target, draft=draft, params=cast)
+        params = cast(self.params, target.config.dtype)
+        return dataclasses.replace(self, target=target, draft=draft, params=params)
 
-    def _limited(self, policy: SamplingPolicy) -> SamplingPolicy:
-        """The policy, kept from ids of the tables that the vocabulary lacks."""
-        if policy.vocab_limit is not None:
-            return policy
-        return dataclasses.replace(policy, vocab_limit=self.vocabulary.vocab_size)
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The encoder's input for a text, prefix included."""
+        return (*self.vocabulary.encode(text), EOS_ID)
+
+    def cut(self, tokens: tuple[int, ...], limit: int) -> tuple[int, ...]:
+        """An input of at most `limit` tokens; it still ends with EOS."""
+        return tokens if len(tokens) <= limit else (*tokens[: limit - 1], EOS_ID)
+
+    def arguments(
+        self, rows: Sequence[Sequence[int]], length: int
+    ) -> dict[str, np.ndarray]:
+        """What `generate` takes for encoded rows, padded to a length."""
+        return {
+            "inputs": pad(rows, length, len(rows)),
+            "prompt": np.full((len(rows), 1), START_ID, np.int32),
+        }
 
 
 def load_pair(
