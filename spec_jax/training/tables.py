@@ -1,4 +1,4 @@
-"""Tables of n-grams for drafts, counted from texts and kept in one small file."""
+"""Tables of n-grams for drafts, counted from texts."""
 
 import itertools
 from collections.abc import Iterable, Sequence

@@ -1,0 +1,61 @@
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from spec_jax.data.samples import load_samples
+from spec_jax.data.vocabulary import SentencePieceVocabulary
+from spec_jax.pairs import load_tables
+
+
+@pytest.fixture
+def corpora(tmp_path):
+    folder = tmp_path / "corpora"
+    folder.mkdir()
+    for corpus, rows in (
+        ("summ", load_samples("summarization")[:8]),
+        ("ende", load_samples("translation")[:50]),
+    ):
+        with gzip.open(folder / f"{corpus}.train.jsonl.gz", "wt") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    return folder
+
+
+def command(corpora, vocabulary_path, output):
+    return [
+        "data",
+        "ngram",
+        f"--data_dir={corpora}",
+        f"--vocabulary={vocabulary_path}",
+        f"--output={output}",
+    ]
+
+
+def test_tables_are_counted_of_both_corpora(run, corpora, vocabulary_path, tmp_path):
+    path = tmp_path / "new" / "ngram.safetensors"
+    outcome = run(*command(corpora, vocabulary_path, path), "--successors=5")
+    assert outcome.status == 0, outcome
+    assert "tokens of 58 texts counted in" in outcome.out
+    vocabulary = SentencePieceVocabulary(vocabulary_path)
+    tables = load_tables(path, vocabulary)
+    assert tables["shares"].shape == (600, 5)
+    text = load_samples("translation")[0]["de"]
+    first, second = vocabulary.encode(text)[:2]
+    assert float(tables["unigram"][second]) > float(np.min(tables["unigram"]))
+    assert second in np.asarray(tables["successors"][first])
+    assert [p.name for p in path.parent.iterdir()] == ["ngram.safetensors"]
+
+
+def test_what_is_missing_is_named(fails, corpora, vocabulary_path, tmp_path):
+    output = tmp_path / "ngram.safetensors"
+    words = command(corpora, vocabulary_path, output)
+    assert "want successors >= 1, got 0" in fails(*words, "--successors=0")
+    assert "no SentencePiece model at" in fails(
+        *command(corpora, tmp_path / "none", output)
+    )
+    assert "got a device" in fails(*command(corpora, vocabulary_path, "/dev/null"))
+    (corpora / "summ.train.jsonl.gz").unlink()
+    message = fails(*words)
+    assert "summ.train.jsonl.gz" in message and "`spec-jax data teacher" in message
+    assert not output.exists()
