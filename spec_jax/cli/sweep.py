@@ -79,7 +79,7 @@ def main(invocation) -> None:
     write_whole(folder / "config.gin", invocation.operative_config())
     for task, rows in work:
         _sweep(run, *pairs, task, rows, folder, console)
-        if not any(x.task == task.name for x in _kept(folder / BLOCKS, BlockGain)):
+        if not any(x.task == task.name for x in _kept(folder / BRANCHES, BranchGain)):
             with console.status(f"{task.name}: other rules on the same drafts"):
                 blocks, branches = rule_gains(*pairs, task, rows, run.settings)
             for gain in blocks:

@@ -191,7 +191,7 @@ def evaluate(
             same_dtype = decode_all(exact.speculative(*choices), exact.params, batches)
         identical = share_identical(decoded["plain"], same_dtype)
         differences = find_differences(
-            plain_pair, policy, batches, decoded["plain"], same_dtype
+            plain, plain_pair.params, batches, decoded["plain"], same_dtype
         )
     if settings.score_draft and settings.draft == "model":
         alone = dataclasses.replace(small.autoregressive(policy), target=small.draft)

@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from spec_jax.base import Algorithm
-from spec_jax.core.sampling import SamplingPolicy
+from spec_jax.core.draws import gumbel, position_keys
+from spec_jax.decoding.autoregressive import Autoregressive
 from spec_jax.decoding.loop import Generation, generate
 from spec_jax.decoding.stats import Statistics
 from spec_jax.experiments.clock import time_alternately, time_call
 from spec_jax.experiments.inputs import InputBatch
 from spec_jax.experiments.record import Difference
-from spec_jax.pairs import START_ID, Pair
+from spec_jax.pairs import START_ID
 
 
 @dataclasses.dataclass
@@ -140,8 +141,8 @@ def share_identical(one: Decoded, other: Decoded) -> float:
 
 
 def find_differences(
-    pair: Pair,
-    policy: SamplingPolicy,
+    algorithm: Autoregressive,
+    params: Any,
     batches: Sequence[InputBatch],
     plain: Decoded,
     speculative: Decoded,
@@ -149,11 +150,11 @@ def find_differences(
     """Where rows first differ, and how near the target's choice was there.
 
     Args:
-      pair: of plain decoding; its target is run on the plain output.
-      policy: its greedy choice is that of the decodings.
+      algorithm: plain decoding, greedy or with Gumbel noise.
+      params: its parameters; the target is run on the plain output.
       batches: all batches.
-      plain: greedy outputs.
-      speculative: greedy outputs.
+      plain: its outputs.
+      speculative: outputs that should be the same.
 
     Returns:
       One entry for each example whose outputs differ.
@@ -168,7 +169,13 @@ def find_differences(
             unequal = np.flatnonzero(ours[:shared] != theirs[:shared])
             position = int(unequal[0]) if len(unequal) else shared
             before = jnp.asarray(np.concatenate([[START_ID], ours[:position]]))[None]
-            gap = _top_gap(pair, policy, batch.inputs[row : row + 1], before)
+            gap = _top_gap(
+                algorithm,
+                params,
+                batch.inputs[row : row + 1],
+                before,
+                batch.keys[row : row + 1],
+            )
             tokens = (
                 int(tokens[position]) if position < len(tokens) else None
                 for tokens in (ours, theirs)
@@ -177,11 +184,18 @@ def find_differences(
     return tuple(sorted(found, key=lambda difference: difference.example))
 
 
-def _top_gap(pair, policy, inputs, before) -> float:
-    """Between the two largest logits that the policy may choose from."""
-    model, params = pair.target, pair.params["target"]
-    cache = model.init_cache(params, inputs, 1, before.shape[1])
+def _top_gap(algorithm: Autoregressive, params, inputs, before, key) -> float:
+    """Between the two largest logits that the policy may choose from.
+
+    With noise it is that of log-probabilities with the position's noise added.
+    """
+    model, params, policy = algorithm.target, params["target"], algorithm.policy
+    length = before.shape[1]
+    cache = model.init_cache(params, inputs, 1, length)
     logits, _ = model.extend(params, cache, before, jnp.zeros((1,), jnp.int32))
-    logits = np.asarray(logits[0, -1], np.float32)[: policy.vocab_limit]
-    top = np.sort(logits)[-2:]
+    scores = logits[0, -1].astype(jnp.float32)[: policy.vocab_limit]
+    if not policy.is_greedy():
+        keys = position_keys(key, jnp.array([length]))
+        scores = jnp.log(policy.probs(scores)) + gumbel(keys, scores.shape[0])[0]
+    top = np.sort(np.asarray(scores))[-2:]
     return float(top[1] - top[0])

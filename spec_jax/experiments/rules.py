@@ -92,6 +92,9 @@ def block_gains(
       params: of its models.
       batches: of texts.
       task: their name.
+
+    Returns:
+      A gain for each gamma; none where no step had room for all drafted tokens.
     """
     rows = []
     for batch in in_one_shape(batches):
@@ -106,6 +109,8 @@ def block_gains(
         )
         for i in range(len(batch.members)):
             rows.append(tuple(np.asarray(x)[:, i] for x in (token, block, ran)))
+    if not any(ran.any() for _, _, ran in rows):
+        return []
     gains = []
     for i in range(speculative.draft.gamma):
         token = [t[ran, i] for t, _, ran in rows]

@@ -120,6 +120,45 @@ def emitted_law(
     return law
 
 
+def loop_law(
+    rule: Rule, p: Law, q: Law, prefix: Sequence[int], gamma: int, num_tokens: int
+) -> np.ndarray:
+    """The law of the next tokens when steps of a rule follow one another.
+
+    What a rule that is not lossless does in the end; a lossless one's is `chain_law`
+    of p. A step drafts no more than leaves room for the token after it.
+
+    Args:
+      rule: the rule.
+      p: the target.
+      q: the draft.
+      prefix: the tokens before.
+      gamma: drafted tokens of a step.
+      num_tokens: k.
+
+    Returns:
+      An array [v] * k.
+    """
+    gamma = min(gamma, num_tokens - 1)
+    if gamma < 1:
+        return chain_law(p, prefix, num_tokens)
+    prefix = tuple(prefix)
+    drafts, drawn, q_along, p_along = drafted_laws(p, q, prefix, gamma)
+    accept, following = _laws(rule, drafts, q_along, p_along)
+    law = np.zeros((p_along.shape[-1],) * num_tokens)
+    steps: dict[tuple[int, ...], float] = {}
+    for i, draft in enumerate(drafts.tolist()):
+        for count in range(gamma + 1):
+            for token, chance in enumerate(following[i, count]):
+                emitted = (*draft[:count], token)
+                mass = drawn[i] * accept[i, count] * chance
+                steps[emitted] = steps.get(emitted, 0.0) + mass
+    for emitted, mass in steps.items():
+        left = num_tokens - len(emitted)
+        law[emitted] += mass * loop_law(rule, p, q, (*prefix, *emitted), gamma, left)
+    return law
+
+
 def emitted_law_of_branches(
     rule: RecursiveRule,
     p: Law,

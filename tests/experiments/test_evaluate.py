@@ -220,13 +220,14 @@ def test_tokens_per_second_is_tokens_over_summed_medians():
 def test_a_difference_shows_its_place_and_gap(pair):
     batches = batches_of(pair, 2)
     policy = pair.policy(0.0)
-    plain = decode_all(pair.autoregressive(policy), pair.params, batches)
+    algorithm = pair.autoregressive(policy)
+    plain = decode_all(algorithm, pair.params, batches)
     other = decoded_with([tokens.copy() for _, tokens in sorted(plain.tokens.items())])
-    assert find_differences(pair, policy, batches, plain, other) == ()
+    assert find_differences(algorithm, pair.params, batches, plain, other) == ()
     other.tokens[2][4] += 1
     other.tokens[3] = other.tokens[3][:2]
     assert share_identical(plain, other) == 0.5
-    changed, cut = find_differences(pair, policy, batches, plain, other)
+    changed, cut = find_differences(algorithm, pair.params, batches, plain, other)
     assert (changed.example, changed.position) == (2, 4)
     assert (changed.plain, changed.speculative) == (
         plain.tokens[2][4],

@@ -4,8 +4,13 @@ import jax
 import numpy as np
 import pytest
 
-from spec_jax import SamplingPolicy, TokenRule
-from spec_jax.testing.enumeration import chain_law, drafted_laws, emitted_law
+from spec_jax import BlockRule, LenientRule, SamplingPolicy, TokenRule
+from spec_jax.testing.enumeration import (
+    chain_law,
+    drafted_laws,
+    emitted_law,
+    loop_law,
+)
 from spec_jax.testing.tables import table_law
 
 P, Q = (
@@ -42,3 +47,20 @@ def test_emitted_law_sees_a_rule_that_accepts_all():
     np.testing.assert_allclose(law.sum(2), chain_law(Q, (1, 2), 2), atol=1e-6)
     assert law.sum() == pytest.approx(1, abs=1e-6)
     assert np.abs(law - chain_law(P, (1, 2), 3)).max() > 0.01
+
+
+@pytest.mark.parametrize("rule", [TokenRule(), BlockRule()], ids=str)
+@pytest.mark.parametrize("gamma", [1, 2, 5])
+def test_a_loop_of_lossless_steps(rule, gamma):
+    law = loop_law(rule, P, Q, (1, 2), gamma, 4)
+    np.testing.assert_allclose(law, chain_law(P, (1, 2), 4), atol=1e-6)
+
+
+def test_a_loop_of_lossy_steps():
+    """A law still, but not the target's; one token alone is drawn from p."""
+    law = loop_law(LenientRule(0.4), P, Q, (1, 2), 2, 4)
+    assert law.sum() == pytest.approx(1, abs=1e-6)
+    assert np.abs(law - chain_law(P, (1, 2), 4)).max() > 1e-3
+    np.testing.assert_array_equal(
+        loop_law(LenientRule(0.4), P, Q, (1, 2), 2, 1), P((1, 2))
+    )
