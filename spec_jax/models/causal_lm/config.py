@@ -1,6 +1,7 @@
 """The hyperparameters of a decoder-only model, under t5x's field names."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -68,7 +69,7 @@ class CausalLMConfig:
     rope_base: float = 10_000.0
     norm: str = "rms"
     norm_epsilon: float = 1e-5
-    mlp_activations: tuple[str, ...] = ("silu", "linear")
+    mlp_activations: Sequence[str] = ("silu", "linear")
     use_bias: bool = False
     logits_via_embedding: bool = False
     dtype: Any = "float32"

@@ -5,6 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from spec_jax.base import Inputs
 from spec_jax.models.causal_lm.config import CausalLMConfig
 from spec_jax.models.causal_lm.network import CausalLMCache, CausalTransformer
 
@@ -29,7 +30,7 @@ class CausalLMDecoder:
         return self.config.max_length
 
     def init_cache(
-        self, params, inputs: None, batch: int, max_length: int
+        self, params, inputs: Inputs, batch: int, max_length: int
     ) -> CausalLMCache:
         """Room for `max_length` tokens, also beyond the model's own limit.
 
