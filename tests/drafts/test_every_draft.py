@@ -284,7 +284,7 @@ def test_tokens_follow_what_is_reported(name, noise):
 @every_draft
 def test_joint_law_of_four_tokens(name, rule):
     """BEHAVIOURS 1: whatever proposes, rows at T = 1, 0.5 and 0 in one batch."""
-    noise, rows = getattr(rule, "noise", "uniform"), 50_000
+    noise, rows = getattr(rule, "noise", "uniform"), 20_000
     algorithm = speculative(name, SamplingPolicy(), 3, noise, rule=rule)
     temperature = np.resize([1.0, 0.5, 1.0, 0.0], rows)
     tokens = np.concatenate(
