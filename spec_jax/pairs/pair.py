@@ -41,6 +41,7 @@ class Pair(Drafting):
 
     eos_id: ClassVar[int] = EOS_ID
     pad_id: ClassVar[int] = PAD_ID
+    one_line: ClassVar[bool] = True
 
     def astype(self, dtype) -> "Pair":
         """The same pair with parameters and activations in another dtype.
@@ -66,6 +67,10 @@ class Pair(Drafting):
     def cut(self, tokens: tuple[int, ...], limit: int) -> tuple[int, ...]:
         """An input of at most `limit` tokens; it still ends with EOS."""
         return tokens if len(tokens) <= limit else (*tokens[: limit - 1], EOS_ID)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text of new tokens."""
+        return self.vocabulary.decode(tokens)
 
     def arguments(
         self, rows: Sequence[Sequence[int]], length: int

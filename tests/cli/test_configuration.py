@@ -20,6 +20,7 @@ FILES = {
         "runs/generate.gin": {},
         "pairs/shipped.gin": {},
         "pairs/checkpoints.gin": PAIR_NEEDED,
+        "pairs/smollm2.gin": {},
     },
     "evaluate": {
         "runs/evaluate.gin": {"PAIR": "@load_pair"},

@@ -1,5 +1,6 @@
 """Decoder-only models made ready: paths, prompts of texts and chats, ends of text."""
 
+import dataclasses
 import functools
 import importlib.metadata
 import json
@@ -17,8 +18,9 @@ from spec_jax.checkpoints.causal_lm import causal_lm_config, llama_names
 from spec_jax.checkpoints.gguf import gguf_names
 from spec_jax.checkpoints.validation import flatten
 from spec_jax.models.causal_lm import CausalLMConfig, CausalTransformer
-from spec_jax.pairs import load_causal_lm
+from spec_jax.pairs import load_causal_lm, save_tables
 from spec_jax.pairs.causal_lm import smollm2_file
+from spec_jax.training.tables import count_tables
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/smollm2.json"
 SPECIAL = ("<|end|>", "<|user|>", "<|stop|>")
@@ -132,7 +134,7 @@ def decode(model, algorithm, prompts, **fields):
 def test_a_folder_and_a_gguf_file_of_one_model_decode_alike(folder, file):
     models = [load_causal_lm(path) for path in (folder, file)]
     assert [model.name for model in models] == ["tiny_llama", "tiny"]
-    assert models[0].decoder == models[1].decoder
+    assert models[0].target == models[1].target
     prompts = ["hello", CHAT, "hello world, hello"]
     rows = []
     for model in models:
@@ -146,23 +148,22 @@ def test_greedy_speculation_equals_plain_decoding(folder):
     """Also beyond what the tokenizer knows: the draft's policy has the same limit."""
     model = load_causal_lm(folder)
     policy = model.policy()
-    both = model.with_draft(model.params["target"])
-    draft = model.model_draft(3, policy)
+    both = model.with_model(model)
     prompts = ["hello", CHAT]
     plain = decode(model, model.autoregressive(policy), prompts)
-    fast = decode(both, both.speculative(draft, policy), prompts)
+    fast = decode(both, both.speculative(3, policy), prompts)
     np.testing.assert_array_equal(fast.tokens, plain.tokens)
     assert fast.stats.accepted_per_drafted == 1
-    assert fast.tokens.max() < model.tokenizer.vocab_size < model.decoder.vocab_size
+    assert fast.tokens.max() < model.vocabulary.vocab_size < model.target.vocab_size
 
 
 def test_prompts_are_left_aligned_and_padded(folder):
     model = load_causal_lm(folder)
     prompt, length = model.encode_prompts(["hello", "hello world, hello"])
-    ids = model.tokenizer.encode("hello")
+    ids = model.vocabulary.encode("hello")
     assert length.tolist() == [
         len(ids),
-        len(model.tokenizer.encode("hello world, hello")),
+        len(model.vocabulary.encode("hello world, hello")),
     ]
     assert prompt.dtype == np.int32 and prompt.shape == (2, length.max())
     assert prompt[0].tolist() == ids + [2] * (length[1] - length[0])
@@ -173,7 +174,7 @@ def test_prompts_are_left_aligned_and_padded(folder):
 def test_a_chat_is_written_by_the_template(folder):
     model = load_causal_lm(folder)
     prompt, _ = model.encode_prompts([CHAT])
-    ids = model.tokenizer.encode("hello")
+    ids = model.vocabulary.encode("hello")
     assert prompt[0].tolist() == [1, *ids, 2, 1]
 
 
@@ -192,15 +193,13 @@ def test_prompts_that_cannot_be_decoded(prompts, width, message, folder):
 
 def test_every_end_of_text_ends_a_row_and_is_not_text(folder):
     model = load_causal_lm(folder)
-    assert model.tokenizer.eos_ids == (2, 0)
+    assert model.vocabulary.eos_ids == (2, 0)
     algorithm = model.autoregressive(model.policy(), stop=((5, 6),))
-    assert algorithm.eos_id == 2 and algorithm.stop == ((5, 6), (0,))
-    speculative = model.speculative(
-        model.model_draft(2, model.policy()), model.policy()
-    )
+    assert algorithm.eos_id == 2 and algorithm.stop == ((0,), (5, 6))
+    speculative = model.speculative(2, model.policy())
     assert speculative.eos_id == 2 and speculative.stop == ((0,),)
     out = decode(model, algorithm, ["hello", "hello", "hello", "hello"])
-    ids = model.tokenizer.encode("hello")
+    ids = model.vocabulary.encode("hello")
     tokens = np.zeros_like(np.asarray(out.tokens))
     endings = [[2], [0], [5, 6], []]
     for row, ending in zip(tokens, endings):
@@ -226,13 +225,13 @@ def test_a_policy_of_the_user_is_kept_from_ids_without_a_token(folder):
 
 def test_dtype_is_that_of_parameters_and_activations(folder):
     model = load_causal_lm(folder, dtype="bfloat16", name="small")
-    assert model.name == "small" and model.decoder.config.dtype == "bfloat16"
+    assert model.name == "small" and model.target.config.dtype == "bfloat16"
     leaves = jax.tree.leaves(model.params)
     assert {leaf.dtype.name for leaf in leaves} == {"bfloat16"}
 
 
 def test_a_tokenizer_with_more_tokens_than_the_table_has_rows(folder):
-    other = load_causal_lm(folder).tokenizer
+    other = load_causal_lm(folder).vocabulary
     config = CONFIG | {"vocab_size": 200}
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"table of 200 rows.*has 270 tokens"):
@@ -246,11 +245,11 @@ def test_shapes_that_differ_from_the_configuration(folder):
 
 
 def test_a_folder_without_a_tokenizer_asks_for_one(folder):
-    given = load_causal_lm(folder).tokenizer
+    given = load_causal_lm(folder).vocabulary
     (folder / "tokenizer.json").unlink()
     with pytest.raises(ValueError, match=r"has no tokenizer\.json: give a tokenizer"):
         load_causal_lm(folder)
-    assert load_causal_lm(folder, given).tokenizer == given
+    assert load_causal_lm(folder, given).vocabulary == given
 
 
 def test_a_tokenizer_that_links_out_of_the_folder_is_not_read(folder, tmp_path):
@@ -291,7 +290,7 @@ def test_smollm2_is_the_file_that_the_golden_outputs_are_of(golden):
 @pytest.mark.needs_smollm2
 def test_smollm2_s_tokens_are_those_of_transformers(smollm2, golden):
     for row in golden["encodings"]:
-        assert smollm2.tokenizer.encode(row["text"]) == row["ids"]
+        assert smollm2.vocabulary.encode(row["text"]) == row["ids"]
     for row in golden["prompts"]:
         prompt, length = smollm2.encode_prompts([row["prompt"]])
         assert prompt[0].tolist() == row["ids"] and length[0] == len(row["ids"])
@@ -322,10 +321,45 @@ def test_smollm2_decodes_as_transformers_does(smollm2, golden):
 def test_smollm2_s_logits_are_those_of_transformers(smollm2, golden):
     for row in golden["prompts"]:
         tokens = np.array([row["ids"]])
-        cache = smollm2.decoder.init_cache(None, None, 1, tokens.shape[1])
-        logits, _ = jax.jit(smollm2.decoder.extend)(
+        cache = smollm2.target.init_cache(None, None, 1, tokens.shape[1])
+        logits, _ = jax.jit(smollm2.target.extend)(
             smollm2.params["target"], cache, tokens, np.zeros(1, np.int32)
         )
         got = {name: float(logits[0, -1, int(name)]) for name in row["logits"]}
         tolerance = 1e-4 * row["largest_logit"]
         assert got == pytest.approx(row["logits"], abs=tolerance)
+
+
+def test_proposals_come_from_where_it_is_said(folder, file, tmp_path):
+    """Lookup at first, another model, or tables; greedy text is the same."""
+    model = load_causal_lm(folder)
+    assert model.source == "lookup"
+    texts = ["hello", "hello world, hello"]
+    want = decode(model, model.autoregressive(model.policy()), texts, max_new_tokens=40)
+    sequences = [row.tolist() for row in np.asarray(want.tokens)]
+    tables = str(tmp_path / "tables.safetensors")
+    save_tables(tables, count_tables(sequences, 270, start_id=2), model.vocabulary)
+    model = dataclasses.replace(model, tables=tables)
+    for source in ("lookup", "unigram", "bigram"):
+        using = model.using(source)
+        got = decode(
+            using, using.speculative(3, model.policy()), texts, max_new_tokens=40
+        )
+        np.testing.assert_array_equal(got.tokens, want.tokens)
+        assert got.stats.accepted > 0 or source == "unigram"
+    with pytest.raises(ValueError, match="wants a small model, tiny_llama has none"):
+        model.using("chain")
+    with pytest.raises(ValueError, match="one tokenizer"):
+        model.with_model(dataclasses.replace(load_causal_lm(file), vocabulary=None))
+
+
+def test_a_text_is_a_prompt_or_what_a_user_says(folder):
+    model = load_causal_lm(folder)
+    ids = model.vocabulary.encode("hello")
+    assert model.encode("hello") == tuple(ids)
+    assert load_causal_lm(folder, chat=True).encode("hello") == (1, *ids, 2, 1)
+    assert model.cut((3, 4, 5), 2) == (4, 5)
+    given = model.arguments([ids, ids[:1]], 9)
+    assert given["prompt"].shape == (2, 9) and given["inputs"] is None
+    assert given["prompt_length"].tolist() == [len(ids), 1]
+    assert model.text([*ids, 0]) == model.text([*ids, 2]) == "hello"
