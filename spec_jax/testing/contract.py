@@ -146,7 +146,7 @@ class _Run:
         )
 
 
-def _want(holds: bool, message: str) -> None:
+def _want(holds: bool | np.bool, message: str) -> None:
     if not holds:
         raise AssertionError(message)
 

@@ -27,6 +27,7 @@ FILES = {
         "runs/evaluate_shipped.gin": {},
         "runs/evaluate_checkpoints.gin": PAIR_NEEDED,
     },
+    "compare": {"runs/compare.gin": {}, "pairs/smollm2.gin": {}},
     "sweep": {
         "runs/sweep.gin": {"PAIR": "@load_pair"},
         "runs/sweep_shipped.gin": {},

@@ -5,6 +5,7 @@ import functools
 import importlib.metadata
 import json
 import pathlib
+import types
 
 import gguf
 import jax
@@ -18,7 +19,7 @@ from spec_jax.checkpoints.causal_lm import causal_lm_config, llama_names
 from spec_jax.checkpoints.gguf import gguf_names
 from spec_jax.checkpoints.validation import flatten
 from spec_jax.models.causal_lm import CausalLMConfig, CausalTransformer
-from spec_jax.pairs import load_causal_lm, save_tables
+from spec_jax.pairs import load_causal_lm, load_tokenizer, save_tables
 from spec_jax.pairs.causal_lm import smollm2_file
 from spec_jax.training.tables import count_tables
 
@@ -330,7 +331,7 @@ def test_smollm2_s_logits_are_those_of_transformers(smollm2, golden):
         assert got == pytest.approx(row["logits"], abs=tolerance)
 
 
-def test_proposals_come_from_where_it_is_said(folder, file, tmp_path):
+def test_proposals_come_from_where_it_is_said(folder, tmp_path):
     """Lookup at first, another model, or tables; greedy text is the same."""
     model = load_causal_lm(folder)
     assert model.source == "lookup"
@@ -350,7 +351,8 @@ def test_proposals_come_from_where_it_is_said(folder, file, tmp_path):
     with pytest.raises(ValueError, match="wants a small model, tiny_llama has none"):
         model.using("chain")
     with pytest.raises(ValueError, match="one tokenizer"):
-        model.with_model(dataclasses.replace(load_causal_lm(file), vocabulary=None))
+        other = types.SimpleNamespace(path="another tokenizer")
+        model.with_model(dataclasses.replace(model, vocabulary=other))
 
 
 def test_a_text_is_a_prompt_or_what_a_user_says(folder):
@@ -363,3 +365,9 @@ def test_a_text_is_a_prompt_or_what_a_user_says(folder):
     assert given["prompt"].shape == (2, 9) and given["inputs"] is None
     assert given["prompt_length"].tolist() == [len(ids), 1]
     assert model.text([*ids, 0]) == model.text([*ids, 2]) == "hello"
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_tokenizer_alone(kind, request):
+    path = request.getfixturevalue(kind)
+    assert load_tokenizer(path) == load_causal_lm(path).vocabulary
