@@ -160,9 +160,12 @@ def results_table(records: Sequence[CompareRecord]) -> Table:
 def notes(records: Sequence[CompareRecord]) -> str:
     """How it was measured."""
     plain, *others = records
-    return (
-        f"{plain.pair}, {plain.num_examples} texts one at a time, {plain.tokens} "
-        f"tokens, T = {plain.temperature:g}, gamma {plain.gamma}; medians of {plain.repeats} "
-        f"alternating repeats; plain in {plain.dtype}, others in {others[0].dtype}; "
-        f"{plain.device}, threads: {plain.cpu_threads}"
+    return "; ".join(
+        (
+            f"{plain.pair}, {plain.num_examples} texts one at a time, {plain.tokens} "
+            f"tokens, T = {plain.temperature:g}, gamma {plain.gamma}",
+            f"medians of {plain.repeats} alternating repeats",
+            f"plain in {plain.dtype}, others in {others[0].dtype}",
+            f"{plain.device}, threads: {plain.cpu_threads}",
+        )
     )

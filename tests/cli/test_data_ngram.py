@@ -3,10 +3,11 @@ import json
 
 import numpy as np
 import pytest
+import tokenizers
 
 from spec_jax.data.samples import load_samples
 from spec_jax.data.vocabulary import SentencePieceVocabulary
-from spec_jax.pairs import load_tables
+from spec_jax.pairs import load_tables, load_tokenizer
 
 
 @pytest.fixture
@@ -59,3 +60,31 @@ def test_what_is_missing_is_named(fails, corpora, vocabulary_path, tmp_path):
     message = fails(*words)
     assert "summ.train.jsonl.gz" in message and "`spec-jax data teacher" in message
     assert not output.exists()
+
+
+def test_texts_for_a_decoder_only_model(run, fails, tmp_path):
+    """A tokenizer.json and lines of text; each line ends with the end of text."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    pre = tokenizers.pre_tokenizers.ByteLevel
+    made.pre_tokenizer = pre(add_prefix_space=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=280, special_tokens=["<|end|>"], initial_alphabet=pre.alphabet()
+    )
+    made.train_from_iterator(["to be or not to be"], trainer)
+    made.save(str(tmp_path / "tokenizer.json"))
+    config = {"model_type": "llama", "eos_token_id": 0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    texts = tmp_path / "texts.txt"
+    texts.write_text("to be\n\nnot to be\n")
+    path = tmp_path / "ngram.safetensors"
+    flags = [f"--vocabulary={tmp_path}", f"--output={path}", "--successors=4"]
+    outcome = run("data", "ngram", f"--input_file={texts}", *flags)
+    assert outcome.status == 0, outcome
+    assert "of 2 texts counted in" in outcome.out
+    tokenizer = load_tokenizer(tmp_path)
+    tables = load_tables(path, tokenizer)
+    last = tokenizer.encode("to be")[-1]
+    assert int(tables["successors"][last][0]) == 0  # nothing but the end follows
+    for both in ((), (f"--input_file={texts}", f"--data_dir={tmp_path}")):
+        message = fails("data", "ngram", *both, *flags)
+        assert "--data_dir or --input_file, one of them" in message
