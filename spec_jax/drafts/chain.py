@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from spec_jax.base import Decoder, DraftSource, Noise, Params, Proposal, Rule
 from spec_jax.core.draws import DRAFT, VERIFY, draw_gumbel, step_keys
-from spec_jax.core.rules import TokenRule
+from spec_jax.core.rules import AnyRule, TokenRule
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.core.verification import verify, verify_choice
 
@@ -74,7 +74,7 @@ class ChainDraft:
     decoder: Decoder
     policy: SamplingPolicy
     gamma: int
-    rule: Rule = dataclasses.field(default_factory=TokenRule)
+    rule: AnyRule = dataclasses.field(default_factory=TokenRule)
     noise: Noise = "uniform"
 
     def __post_init__(self):

@@ -190,8 +190,9 @@ def test_a_stop_keeps_the_token_it_looked_at():
         KEY,
         max_new_tokens=3,
     ).tokens
+    emitted = np.asarray(emitted)
     assert chi_square_pvalue(emitted, np.full((2, 2, 2), 1 / 8)) > 1e-6
-    wrong = chi_square_pvalue(np.asarray(emitted)[:, :1], np.array([0.55, 0.45]))
+    wrong = chi_square_pvalue(emitted[:, :1], np.array([0.55, 0.45]))
     assert wrong < 1e-6
 
 
@@ -241,9 +242,9 @@ def test_fixed_length_of_any_draft():
     ("make", "said"),
     [
         (lambda: OptimalLength(0.0), "c, verify_cost and weight > 0"),
-        (lambda: OptimalLength(0.1, weight=0), "weight > 0"),
+        (lambda: OptimalLength(0.1, weight=0.0), "weight > 0"),
         (lambda: OptimalLength(0.1, alpha=1.5), r"alpha and decay in \[0, 1\]"),
-        (lambda: OptimalLength(0.1, decay=-1), "decay"),
+        (lambda: OptimalLength(0.1, decay=-1.0), "decay"),
         (lambda: ConfidenceStop(1.5), r"threshold in \[0, 1\], got 1.5"),
     ],
 )
