@@ -85,7 +85,7 @@ def row_values(
 
 
 def row_bias(
-    bias: Float[Array, "b v"], logits: Float[Array, "*b w"]
+    bias: Float[Array, "b v"] | Float[np.ndarray, "b v"], logits: Float[Array, "*b w"]
 ) -> Float[Array, "..."]:
     """A bias of each row, shaped to broadcast against the logits."""
     width = logits.shape[-1]

@@ -106,8 +106,8 @@ class OptimalLength(FixedLength):
     c: float
     verify_cost: float = 1.0
     alpha: float = 0.7
-    weight: float = 4.0
-    decay: float = 0.9
+    weight: float = 2.0
+    decay: float = 0.95
 
     def __post_init__(self):
         if not self.c > 0 or not self.verify_cost > 0 or not self.weight > 0:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import jax
 import numpy as np
@@ -73,7 +73,7 @@ class Drafting:
         """A policy that never emits an id the vocabulary does not have."""
         return self._limited(SamplingPolicy(temperature=temperature, **fields))
 
-    def using(self, source: str) -> Self:
+    def using(self, source: str) -> "Drafting":
         """The same target with proposals from elsewhere.
 
         Args:

@@ -29,7 +29,7 @@ def shapes(path, **changes):
 
 
 def test_a_checkpoint_of_the_wrong_size_names_everything():
-    """The parameter, the path, both shapes, and whose checkpoint it is."""
+    """BEHAVIOURS 29: the parameter, the path, both shapes, whose checkpoint it is."""
     path = golden_path("t5x_draft/legacy_float32")
     name = "decoder/layers_1/mlp/wo/kernel"
     for whose in ("target", "draft"):
@@ -43,6 +43,7 @@ def test_a_checkpoint_of_the_wrong_size_names_everything():
 
 
 def test_missing_and_surplus_keys_are_listed():
+    """BEHAVIOURS 29."""
     with pytest.raises(CheckpointError) as error:
         load_params(golden_path(DRAFT), shapes(TARGET), "draft")
     message = str(error.value)
@@ -54,6 +55,7 @@ def test_missing_and_surplus_keys_are_listed():
 
 
 def test_hint_at_tied_and_untied_embeddings():
+    """BEHAVIOURS 29."""
     head = "decoder/logits_dense/kernel"
     with pytest.raises(CheckpointError, match=r"v1\.0.*logits_via_embedding=True") as e:
         load_params(golden_path(TIED), shapes(TIED, **{head: (48, 256)}))

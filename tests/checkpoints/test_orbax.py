@@ -81,6 +81,7 @@ def test_numpy_round_trip_keeps_values_and_dtypes(tmp_path):
 
 
 def test_saved_on_eight_devices_restored_on_one(tmp_path):
+    """BEHAVIOURS 31."""
     assert jax.device_count() == 8
     sharded = jax.device_put(params(), over_eight_devices())
     save(tmp_path / "a", sharded)
@@ -95,6 +96,7 @@ def test_saved_on_eight_devices_restored_on_one(tmp_path):
 
 @pytest.mark.parametrize("dtype", [None, jnp.bfloat16, jnp.float32])
 def test_saved_on_one_device_restored_on_eight(tmp_path, dtype):
+    """BEHAVIOURS 31."""
     save(tmp_path / "a", jax.device_put(params(), jax.devices()[0]))
     want = like(params(), over_eight_devices(), dtype)
     got = restore(tmp_path / "a", want)

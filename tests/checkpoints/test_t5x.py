@@ -132,6 +132,7 @@ def test_an_inline_array_that_flax_cut_into_pieces(tmp_path):
 
 
 def test_paths_model_directory_one_checkpoint_relative_and_url(legacy, monkeypatch):
+    """BEHAVIOURS 30."""
     want = golden_sums("t5_1_1_draft", "float32")
     older = legacy.parent / "checkpoint_999"
     older.mkdir()
@@ -166,6 +167,7 @@ def test_a_store_that_is_no_folder(tmp_path, form):
 
 
 def test_legacy_optimizer_state_is_not_read(legacy):
+    """BEHAVIOURS 30."""
     removed = [folder for folder in legacy.iterdir() if folder.name.startswith("state")]
     assert len(removed) > 30
     for folder in removed:
@@ -174,7 +176,7 @@ def test_legacy_optimizer_state_is_not_read(legacy):
 
 
 def test_orbax_optimizer_state_is_not_read(orbax):
-    """Every byte of it outside the database's index is overwritten first."""
+    """BEHAVIOURS 30: its bytes, outside the database's index, are overwritten first."""
     state = orbax / "state"
     base = ts.KvStore.open(f"file://{state}/").result()
     root = ts.ocdbt.dump(base).result()["versions"][-1]["root"]["location"]

@@ -68,6 +68,7 @@ def test_every_shipped_file_is_in_the_table():
 
 @pytest.mark.parametrize("command", FILES)
 def test_every_shipped_file_builds_in_a_fresh_process(command):
+    """BEHAVIOURS 33."""
     bindings = {
         name: [
             f"{macro} = {value if value.startswith('@') else repr(value)}"
@@ -109,6 +110,7 @@ def test_later_files_win_over_earlier_ones(tmp_path):
 
 
 def test_bindings_win_over_every_file(tmp_path):
+    """BEHAVIOURS 33."""
     file = write(tmp_path, "mine.gin", "GAMMA = 2\ngenerate.seed = 9")
     settings = generate_settings("GAMMA = 7", "generate.seed = 1", files=[file])
     assert (settings.gamma, settings.seed) == (7, 1)

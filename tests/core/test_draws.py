@@ -1,7 +1,5 @@
 """Draws: the law at full vocabulary, extreme uniforms, keys of rows."""
 
-import types
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +21,10 @@ from spec_jax.core.draws import (
     step_keys,
     uniforms,
 )
+from spec_jax.core.sampling import SamplingPolicy
+from spec_jax.drafts import ModelDraft, PromptLookupDraft
 from spec_jax.testing.statistics import chi_square_pvalue
+from spec_jax.testing.tables import TableDecoder
 
 GRID = 2**23  # a float32 uniform is a multiple of 2^-23
 BELOW_ONE = 1 - 2.0**-23
@@ -210,7 +211,11 @@ def test_keys_of_a_block_are_those_of_its_positions():
 @pytest.mark.parametrize("noise", ["gumbel", "uniform", None])
 def test_keys_of_a_proposal(noise):
     """Of positions where noise is shared; else never those of a position."""
-    draft = types.SimpleNamespace(gamma=3, noise=noise)
+    draft = ModelDraft(TableDecoder(5), SamplingPolicy(), 3)
+    if noise != "uniform":
+        draft = PromptLookupDraft(3)
+    if noise == "gumbel":
+        draft = ModelDraft(TableDecoder(5), SamplingPolicy(), 3, noise=noise)
     keys, length = row_keys(jax.random.key(0), 2), jnp.array([3, 7])
     got = jax.random.key_data(draft_keys(draft, keys, length)).tolist()
     of_positions = jax.random.key_data(block_keys(keys, length, 3)).tolist()

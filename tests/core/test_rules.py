@@ -72,7 +72,7 @@ def test_equal_distributions_are_always_accepted(rule):
     accept = rule.accept_law(jnp.array([1, 2, 1]), p[:3], p)
     np.testing.assert_array_equal(accept, [0, 0, 0, 1])
     for accepted in range(4):
-        following = rule.next_law(jnp.array([1, 2, 1]), p[:3], p, accepted)
+        following = rule.next_law(jnp.array([1, 2, 1]), p[:3], p, jnp.int32(accepted))
         np.testing.assert_allclose(following, p[0], atol=1e-6)
 
 
@@ -103,7 +103,7 @@ def test_a_short_proposal_is_a_short_block(rule, count):
         want = rule.accept_law(tokens[:count], q[:count], p[: count + 1])
         np.testing.assert_allclose(accept[: count + 1], want, atol=1e-6)
     np.testing.assert_array_equal(accept[count + 1 :], jnp.zeros(3 - count))
-    following = rule.next_law(tokens, ended, p, count)
+    following = rule.next_law(tokens, ended, p, jnp.int32(count))
     np.testing.assert_allclose(following, p[count], atol=1e-6)
 
 
@@ -231,7 +231,9 @@ def test_drawing_follows_the_laws(rule):
     verdict = verify(rule, keys, proposal, jnp.tile(p, (rows, 1, 1)))
     accept = rule.accept_law(tokens, q, p)
     for count in range(gamma + 1):
-        following = np.asarray(rule.next_law(tokens, q, p, count), np.float64)
+        following = np.asarray(
+            rule.next_law(tokens, q, p, jnp.int32(count)), np.float64
+        )
         for token in range(3):
             want = float(accept[count]) * following[token]
             hits = (verdict.accepted == count) & (verdict.token == token)

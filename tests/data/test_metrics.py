@@ -42,6 +42,7 @@ def test_rouge_counts_words_pairs_and_common_subsequences():
 
 @pytest.mark.parametrize("stop", [" . ", "\n"])
 def test_rouge_l_is_split_into_sentences(stop):
+    """BEHAVIOURS 34."""
     swapped = metrics.rouge([f"d e f{stop}a b c"], [f"a b c{stop}d e f"])
     # One sequence would share only three of its six words.
     assert swapped["rougeLsum"] == pytest.approx(100)
@@ -53,6 +54,7 @@ def test_rouge_is_the_mean_over_examples():
 
 
 def test_an_empty_prediction_scores_zero():
+    """BEHAVIOURS 34."""
     score = metrics.rouge([""], ["a summary of text"])
     assert [score[kind] for kind in metrics.ROUGE_KINDS] == [0, 0, 0]
     assert metrics.bleu([""], ["a summary of text"])["bleu"] == 0

@@ -83,6 +83,7 @@ def quick(monkeypatch):
 
 
 def test_figures_at_temperature_zero_follow_from_each_other(pair):
+    """BEHAVIOURS 37."""
     shown = []
     record = evaluate(
         pair, None, TASK, ROWS, settings(), lambda *step: shown.append(step)
@@ -258,6 +259,7 @@ def warnings(alpha=0.5, c=0.1, cut=0, seconds=((1.0, 1.05),), load=1.0):
 
 
 def test_warnings_say_what_is_wrong():
+    """BEHAVIOURS 37."""
     assert warnings() == []
     (slow,) = warnings(alpha=0.05)
     assert "alpha 0.050 < c 0.100" in slow

@@ -38,8 +38,8 @@ def test_rules():
     made = [make_rule(name, 0.5 if name == "lenient" else None) for name in RULES]
     assert made == [TokenRule(), BlockRule(), CoupledRule(), LenientRule(0.5)]
     assert make_rule() == TokenRule()
-    with pytest.raises(ValueError, match=r"rule of token, .*, got 'blok'"):
-        make_rule("blok")
+    with pytest.raises(ValueError, match=r"rule of token, .*, got 'tokken'"):
+        make_rule("tokken")
     with pytest.raises(ValueError, match=r"lenience in \(0, 1\] for the lenient"):
         make_rule("lenient")
     with pytest.raises(ValueError, match="no lenience with the rule 'token'"):
