@@ -6,6 +6,8 @@ import re
 import numpy as np
 import pytest
 
+from spec_jax.pairs import DRAFTS, LENGTHS, RULES
+
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples" / "README.md"]
 
@@ -24,6 +26,22 @@ def test_bring_your_own_decoder_runs(capsys):
     assert names["again"].stats.tokens_per_target_run > 1
     same, tokens_per_target_run = capsys.readouterr().out.split()
     assert same == "True" and float(tokens_per_target_run) > 1
+
+
+def test_a_rule_is_proved_as_the_page_says():
+    page = ROOT / "docs" / "drafts.md"
+    (block,) = re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    names = {"__name__": "drafts"}
+    exec(compile(block, str(page), "exec"), names)
+    assert names["law"].shape == (3, 3, 3)
+
+
+def test_the_page_names_what_there_is():
+    """Every rule, draft and length policy, and no other."""
+    text = (ROOT / "docs" / "drafts.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`[^|]+`) \|", text, re.MULTILINE)
+    named = re.findall(r"`(\w+)`", " ".join(rows))
+    assert sorted(named) == sorted([*DRAFTS, *RULES, *LENGTHS])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

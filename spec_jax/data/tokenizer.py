@@ -61,7 +61,7 @@ class BPETokenizer:
         self.chat_template = chat_template
         self._bos = bos
         self._first = [tokenizer.token_to_id(bos)] if adds_bos and bos else []
-        self.fingerprint = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+        self.fingerprint = _fingerprint(json.loads(tokenizer.to_str()))
         lacking = [i for i in self.eos_ids if tokenizer.id_to_token(i) is None]
         if lacking:
             raise ValueError(
@@ -148,6 +148,16 @@ class BPETokenizer:
 
     def __repr__(self) -> str:
         return f"BPETokenizer({self.path!r}, {self.vocab_size} tokens)"
+
+
+def _fingerprint(content: dict[str, Any]) -> str:
+    """sha256 of what decides the ids, however a version of the library writes it."""
+    model = content["model"]
+    merges = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
+    added = sorted((x["id"], x["content"]) for x in content.get("added_tokens") or ())
+    pieces = sorted(model["vocab"].items())
+    said = json.dumps([pieces, merges, added, content.get("pre_tokenizer")])
+    return hashlib.sha256(said.encode()).hexdigest()
 
 
 def read_tokenizer(
