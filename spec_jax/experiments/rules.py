@@ -64,6 +64,8 @@ class BranchGain(JsonLine):
       steps: positions that the means are over.
       first: the probability that one of the k first tokens is accepted.
       tokens: expected tokens of a step, one branch followed.
+      cost: time of a step whose k branches are rows of a batch, over a plain step of
+        one row: gamma draft steps and a call of the target, all of k rows.
     """
 
     task: str
@@ -73,6 +75,12 @@ class BranchGain(JsonLine):
     steps: int
     first: float
     tokens: float
+    cost: float
+
+    @property
+    def speed(self) -> float:
+        """Over plain decoding, where steps alone are timed."""
+        return self.tokens / self.cost
 
 
 def block_gains(
@@ -183,10 +191,10 @@ def branch_gains(
     task: str,
     temperature: float,
     gamma: int,
-    most: int = 4,
+    costs: Sequence[float],
     seed: int = 0,
 ) -> list[BranchGain]:
-    """What k branches would bring at real positions, k = 1 .. most.
+    """What k branches would bring at real positions, and cost, k = 1, 2, ...
 
     First tokens are drawn without replacement and judged by `RecursiveRule`; the
     rest of the taken branch is accepted at the rate alpha.
@@ -199,7 +207,7 @@ def branch_gains(
       task: name of the texts.
       temperature: of both.
       gamma: drafted tokens of a branch.
-      most: the most branches.
+      costs: of a step with 1, 2, ... branches over a plain step.
       seed: of the draws.
     """
     scores = jnp.log(jnp.asarray(q, jnp.float32))
@@ -207,10 +215,10 @@ def branch_gains(
     if not greedy:
         keys = jax.random.split(jax.random.key(seed), len(p))
         scores += gumbel(keys, p.shape[1])
-    tokens = jax.lax.top_k(scores, most)[1]
+    tokens = jax.lax.top_k(scores, len(costs))[1]
     rest = sum(alpha**i for i in range(gamma))  # tokens once a first one stands
     gains = []
-    for k in range(1, most + 1):
+    for k, cost in enumerate(costs, 1):
         if greedy:
             law = jnp.take_along_axis(jnp.asarray(p), tokens[:, :k], 1).sum(1)
         else:
@@ -225,6 +233,7 @@ def branch_gains(
                 steps=len(p),
                 first=first,
                 tokens=1 + first * rest,
+                cost=cost,
             )
         )
     return gains

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from spec_jax.core.sampling import SamplingPolicy
@@ -31,6 +32,8 @@ from spec_jax.pairs import DRAFTS, LENGTHS, RULES, Pair, make_lengths, make_rule
 
 SAME_AT_ZERO = ("block", "coupled")
 """At temperature 0 these rules are the token rule."""
+BRANCHES = 4
+"""The most first tokens of a step that are looked at."""
 NO_LENGTHS = ("lookup", "chain")
 """Drafts that always propose what they have."""
 
@@ -290,6 +293,27 @@ class Parts:
 
         return self._once(("costs", temperature, draft, rule, gamma), measure)
 
+    def branch_costs(self, temperature: float, gamma: int) -> list[float]:
+        """Of a step with 1, 2, ... branches over a plain step of one row."""
+        plain = self.costs(temperature, "model", "token", gamma).plain
+        algorithm, params = self.speculative(
+            temperature, "model", "token", FixedLength(), gamma
+        )
+        batch, found = self.batches[0], []
+        for rows in range(1, BRANCHES + 1):
+            costs = step_costs(
+                self.plain(temperature, "token"),
+                self.plain_pair.params,
+                algorithm,
+                params,
+                jnp.repeat(batch.inputs, rows, axis=0),
+                jnp.repeat(batch.prompt, rows, axis=0),
+                jnp.repeat(batch.keys, rows, axis=0),
+                max_new_tokens=batch.max_new_tokens,
+            )
+            found.append((gamma * costs.draft + costs.verify) / plain)
+        return found
+
     def knowing(self, temperature: float, draft: str, rule: str) -> Decoded:
         """What `most` drafted tokens a step give, for the oracle's counts."""
 
@@ -364,6 +388,7 @@ def rule_gains(
             task=task.name,
             temperature=temperature,
             gamma=settings.gamma,
+            costs=parts.branch_costs(temperature, settings.gamma),
         )
     return blocks, branches
 

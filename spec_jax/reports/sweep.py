@@ -54,7 +54,10 @@ def markdown(
         lines += ["## Expected tokens of a step on the same drafts", ""]
         lines += [*_table(headers, blocks, _block_row), ""]
     if branches:
-        headers = ("task", "T", "branches", "first accepted", "tokens/run", "positions")
+        headers = (
+            "task", "T", "branches", "first accepted", "tokens/run", "cost", "speed",
+            "positions",
+        )  # fmt: skip
         lines += ["## Several first tokens without replacement", ""]
         lines += [*_table(headers, branches, _branch_row), ""]
     return "\n".join(lines)
@@ -102,6 +105,8 @@ def _branch_row(gain: BranchGain) -> tuple[str, ...]:
         f"{gain.branches}",
         f"{gain.first:.3f}",
         f"{gain.tokens:.2f}",
+        f"{gain.cost:.2f}",
+        f"{gain.speed:.2f}",
         f"{gain.steps}",
     )
 

@@ -54,17 +54,21 @@ def test_branch_gains():
     """.7, .82 and 1: a draft of (1/2, 3/10, 1/5) for a target of (1/5, 3/10, 1/2)."""
     q, p = (np.tile(x, (20_000, 1)) for x in ([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]))
     gains = branch_gains(
-        p, q, 0.5, task="toy", temperature=1.0, gamma=3, most=3, seed=1
+        p, q, 0.5, task="toy", temperature=1.0, gamma=3, costs=[1.5, 2.0, 4.0], seed=1
     )
     assert [gain.branches for gain in gains] == [1, 2, 3]
     for gain, want in zip(gains, (0.7, 0.82, 1.0)):
         assert gain.first == pytest.approx(want, abs=0.01)
         assert gain.tokens == pytest.approx(1 + gain.first * 1.75)
+    assert [gain.cost for gain in gains] == [1.5, 2.0, 4.0]
+    assert gains[2].speed == gains[2].tokens / 4.0
 
 
 def test_branch_gains_at_temperature_zero():
     """The likeliest k drafted tokens hold the target's choice, or they do not."""
     p = np.eye(4)[[0, 1, 2, 3]]
     q = np.tile([0.4, 0.3, 0.2, 0.1], (4, 1))
-    gains = branch_gains(p, q, 0.5, task="toy", temperature=0.0, gamma=2)
+    gains = branch_gains(
+        p, q, 0.5, task="toy", temperature=0.0, gamma=2, costs=[1.0] * 4
+    )
     assert [gain.first for gain in gains] == [0.25, 0.5, 0.75, 1.0]

@@ -153,3 +153,4 @@ def test_gains_of_other_rules(pair, quick):  # noqa: F811
         first = [x.first for x in branches if x.temperature == temperature]
         assert first == sorted(first) and 0 <= first[0] <= first[-1] <= 1 + 1e-6
         assert np.isfinite(first).all()
+    assert {gain.cost for gain in branches} == {2 * 0.1 + 1.25}

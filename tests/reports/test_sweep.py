@@ -74,11 +74,11 @@ def test_gains_follow():
     )  # fmt: skip
     branch = BranchGain(
         task="ende", temperature=0.0, gamma=4, branches=2, steps=500, first=0.852,
-        tokens=3.261,
+        tokens=3.261, cost=2.0,
     )  # fmt: skip
     text = markdown([record()], [block], [branch])
     assert "| ende | 1 | 4 | 2.000 | 2.050 | 2.5% ± 0.2% | 900 |" in text
-    assert "| ende | 0 | 2 | 0.852 | 3.26 | 500 |" in text
+    assert "| ende | 0 | 2 | 0.852 | 3.26 | 2.00 | 1.63 | 500 |" in text
 
 
 def test_no_record_raises():
