@@ -3,6 +3,7 @@
 import collections
 import importlib.util
 import os
+import pathlib
 import random
 import shutil
 
@@ -58,6 +59,21 @@ def pytest_terminal_summary(terminalreporter):
         where = "available" if available() else "not installed here"
         run, not_run = counts[marker]["run"], counts[marker]["not run"]
         terminalreporter.line(f"{marker}: {where}; {run} run, {not_run} not run")
+
+
+MAPPINGS = 20_000
+"""Linux allows a process 65,530; a worker's compiled programs come to hold more."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_programs():
+    """Forgets compiled programs where a worker has gathered very many."""
+    yield
+    mappings = pathlib.Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_bytes().count(b"\n") > MAPPINGS:
+        import jax
+
+        jax.clear_caches()
 
 
 @pytest.fixture(autouse=True)

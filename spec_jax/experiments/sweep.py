@@ -1,9 +1,11 @@
 """Every draft under every rule and length policy: what each brings, and might bring."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -205,11 +207,15 @@ def sweep(
     """
     batches = sweep_batches(pair, task, rows, settings)
     parts = Parts(pair, plain_pair, batches, settings)
-    for cell in combinations(settings, task.name):
-        if cell in done:
-            continue
-        begin(cell)
-        yield _measure(parts, cell)
+    for _, cells in itertools.groupby(
+        combinations(settings, task.name), key=lambda cell: cell[:3]
+    ):
+        for cell in cells:
+            if cell not in done:
+                begin(cell)
+                yield _measure(parts, cell)
+        # Some hundred programs hold more memory mappings than Linux allows one process.
+        jax.clear_caches()
 
 
 def sweep_batches(
