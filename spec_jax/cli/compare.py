@@ -7,12 +7,12 @@ from rich import box
 from rich.table import Table
 
 from spec_jax.cli.decoding import (
-    INPUT_LENGTHS,
     check_draft,
     check_lengths,
     encode_text,
     fastest_dtypes,
     lossy,
+    padded_length,
 )
 from spec_jax.cli.generate import check_some
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
@@ -21,7 +21,6 @@ from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable, read_texts, write_whole
 from spec_jax.core.rules import AnyRule
 from spec_jax.core.sampling import SamplingPolicy
-from spec_jax.data.batches import round_up
 from spec_jax.data.examples import get_task
 from spec_jax.drafts import LengthPolicy
 from spec_jax.experiments.compare import PLAIN, CompareRecord, compare
@@ -110,6 +109,7 @@ def measure(settings: CompareSettings, texts: Sequence[str]) -> list[CompareReco
             for number, text in enumerate(texts, 1)
         ]
         status.update("compiling")
+        new_tokens = settings.max_new_tokens or task.max_target_length
         return compare(
             pair,
             plain,
@@ -117,8 +117,8 @@ def measure(settings: CompareSettings, texts: Sequence[str]) -> list[CompareReco
             settings.drafts,
             settings.policy,
             gamma=settings.gamma,
-            max_new_tokens=settings.max_new_tokens or task.max_target_length,
-            length=round_up(max(map(len, rows)), INPUT_LENGTHS),
+            max_new_tokens=new_tokens,
+            length=padded_length(pair, map(len, rows), new_tokens),
             rule=settings.rule,
             lengths=settings.lengths,
             repeats=settings.repeats,

@@ -2,7 +2,7 @@
 
 import dataclasses
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -75,6 +75,21 @@ def check_lengths(max_input_length: int, max_new_tokens: int | None) -> None:
         )
 
 
+def padded_length(pair: Drafting, lengths: Iterable[int], limit: int) -> int:
+    """The length to which texts are padded; padding never crowds out the output.
+
+    Args:
+      pair: whose model may have a limit of its own.
+      lengths: of the texts.
+      limit: most new tokens.
+    """
+    longest = max(lengths)
+    length = round_up(longest, INPUT_LENGTHS)
+    if pair.target.max_length is None:
+        return length
+    return max(longest, min(length, pair.target.max_length - limit))
+
+
 def row_key(seed: int, example: int, output: int) -> jax.Array:
     """The key of a row: by what it is, never by its place in a batch."""
     key = jax.random.fold_in(jax.random.key(seed), example)
@@ -93,7 +108,7 @@ def arguments(
       size: rows of the batch.
       limit: most new tokens.
     """
-    length = round_up(max(len(row.tokens) for row in rows), INPUT_LENGTHS)
+    length = padded_length(pair, (len(row.tokens) for row in rows), limit)
     filled = [*rows, *[Row(0, 0, rows[0].tokens)] * (size - len(rows))]
     keys = jax.numpy.stack([row_key(seed, row.example, row.output) for row in filled])
     limits = np.where(np.arange(size) < len(rows), limit, 0).astype(np.int32)
@@ -165,8 +180,9 @@ def lossy(rule: AnyRule | None) -> str:
     if rule is None or rule.lossless:
         return ""
     return (
-        f"The output does not follow the target: no token is more probable than "
-        f"p / {rule.lenience:g}, p being the target's."
+        "The output does not follow the target: above T = 0 no token is more probable "
+        f"than p / {rule.lenience:g}, at T = 0 drafted tokens of at least "
+        f"{rule.lenience:g} max p stand, p being the target's."
     )
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -15,7 +15,14 @@ from spec_jax.cli.settings import require
 from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable, write_whole
 from spec_jax.data.examples import get_task
-from spec_jax.experiments.record import append_record, read_records
+from spec_jax.experiments.record import (
+    JsonLine,
+    append_record,
+    cpu_threads,
+    describe_device,
+    read_records,
+    versions,
+)
 from spec_jax.experiments.rules import BlockGain, BranchGain
 from spec_jax.experiments.sweep import (
     SweepRecord,
@@ -75,17 +82,16 @@ def main(invocation) -> None:
     console = make_console(stderr=True)
     with console.status("loading the pair"):
         pairs = load_pairs(run)
-    check_same(folder, invocation.operative_config())
+    check_same(folder, invocation.operative_config(), pairs)
     write_whole(folder / "config.gin", invocation.operative_config())
     for task, rows in work:
         _sweep(run, *pairs, task, rows, folder, console)
         if not any(x.task == task.name for x in _kept(folder / BRANCHES, BranchGain)):
             with console.status(f"{task.name}: other rules on the same drafts"):
                 blocks, branches = rule_gains(*pairs, task, rows, run.settings)
-            for gain in blocks:
-                append_record(folder / BLOCKS, gain)
-            for gain in branches:
-                append_record(folder / BRANCHES, gain)
+            # The second file says that both are there.
+            _add(folder / BLOCKS, task.name, blocks)
+            _add(folder / BRANCHES, task.name, branches)
     text = markdown(
         _kept(folder / RECORDS, SweepRecord),
         _kept(folder / BLOCKS, BlockGain),
@@ -96,17 +102,23 @@ def main(invocation) -> None:
     make_console().print(f"written to {folder}: {RECORDS}, sweep.md, config.gin")
 
 
-def check_same(folder: pathlib.Path, config: str) -> None:
-    """Sees to it that a folder's records are those of this configuration.
+def check_same(folder: pathlib.Path, config: str, pairs: Sequence[Pair]) -> None:
+    """Sees to it that a folder's records were measured as new ones will be.
 
     Raises:
-      UsageError: if the folder has records of another one.
+      UsageError: if the folder has records of another configuration or machine.
     """
+    records = _kept(folder / RECORDS, SweepRecord)
     path = folder / "config.gin"
-    if (folder / RECORDS).exists() and path.exists() and path.read_text() != config:
+    theirs = path.read_text() if path.exists() else None
+    now = (cpu_threads(), describe_device(), versions(), *(p.dtype.name for p in pairs))
+    made = [
+        (r.cpu_threads, r.device, r.versions, r.dtype, r.plain_dtype) for r in records
+    ]
+    if records and (theirs != config or any(one != now for one in made)):
         raise UsageError(
-            f"{folder} has records of another configuration, see its config.gin: give "
-            "another EVAL_OUTPUT_DIR, or remove it"
+            f"{folder} has records of another configuration or machine, see its "
+            "config.gin and records: give another EVAL_OUTPUT_DIR, or remove it"
         )
 
 
@@ -133,6 +145,13 @@ def _sweep(run, pair, plain_pair, task, rows, folder, console) -> None:
         for record in records:
             append_record(folder / RECORDS, record)
             bar.advance(shown)
+
+
+def _add(path: pathlib.Path, task: str, gains: Sequence[JsonLine]) -> None:
+    """Writes a file anew with a task's gains, in place of any it has of that task."""
+    if gains:
+        kept = [gain for gain in _kept(path, type(gains[0])) if gain.task != task]
+        write_whole(path, (gain.to_json() + "\n" for gain in (*kept, *gains)))
 
 
 def _kept(path: pathlib.Path, kind) -> list:

@@ -135,7 +135,9 @@ class BlockRule(ResidualRule):
         """The probability of accepting exactly 0 .. g tokens. See `TokenRule`."""
         weight = self.weights(tokens, q, p)
         following = jnp.concatenate([q, jnp.zeros_like(q[:1])])
-        excess = jnp.maximum(weight[:, None] * p - following, 0.0).sum(1)
+        # Past the end of a proposal the weight is zero, and p may be anything.
+        excess = jnp.maximum(weight[:, None] * p - following, 0.0)
+        excess = jnp.where(weight[:, None] > 0, excess, 0.0).sum(1)
         whole = excess + 1.0 - weight
         passes = jnp.where(whole > 0, excess / jnp.where(whole > 0, whole, 1.0), 1.0)
         passes = passes.at[0].set(1.0).at[-1].set(weight[-1])
@@ -146,8 +148,8 @@ class BlockRule(ResidualRule):
 class LenientRule(ResidualRule):
     """Accepts with probability min(1, p / (l q)): faster, and not the target's law.
 
-    No token becomes more probable than p / l. At temperature 0 a drafted token
-    stands where p(x) >= l max p, p being the target's at temperature 1.
+    Above temperature 0 no token becomes more probable than p / l. At 0 a drafted
+    token stands where p(x) >= l max p, p being the target's at temperature 1.
 
     Attributes:
       lenience: l in (0, 1]; 1 is `TokenRule`.

@@ -192,6 +192,9 @@ class SamplingPolicy:
                 )
             dense = np.zeros(logits.shape[-1], np.float32)
             dense[list(ids)] = biases
+            dropped = [token for token in self.banned if token < len(dense)]
+            if not np.isfinite(np.delete(dense, dropped)).any():
+                raise ValueError("want a token that neither ban nor bias excludes")
             logits = logits + dense
         if BIAS in (sampling or {}):
             logits = logits + row_bias(sampling[BIAS], logits)

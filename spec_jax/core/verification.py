@@ -74,6 +74,8 @@ def verify(
 
     def one_row(u, tokens, probs, count, p):
         q = jnp.where(jnp.arange(gamma)[:, None] < count, probs, 0.0)
+        # What the target says past a proposal is not read: it may be NaN.
+        p = jnp.where(jnp.arange(gamma + 1)[:, None] <= count, p, 0.0)
         accepted = pick(u[0], rule.accept_law(tokens, q, p))
         token = draw(u[1:], rule.next_law(tokens, q, p, accepted))
         if not isinstance(rule, ResidualRule):

@@ -62,16 +62,17 @@ class BPETokenizer:
         self._bos = bos
         self._first = [tokenizer.token_to_id(bos)] if adds_bos and bos else []
         self.fingerprint = _fingerprint(json.loads(tokenizer.to_str()))
-        lacking = [i for i in self.eos_ids if tokenizer.id_to_token(i) is None]
+        known = set(tokenizer.get_vocab(with_added_tokens=True).values())
+        lacking = [i for i in self.eos_ids if i not in known]
         if lacking:
             raise ValueError(
                 f"{path}: want end-of-text ids that the tokenizer has, got {lacking}"
             )
 
-    @property
+    @functools.cached_property
     def vocab_size(self) -> int:
-        """Number of tokens, special ones included; a table may have more rows."""
-        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+        """One more than the largest id; a table may have more rows."""
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
     @property
     def pad_id(self) -> int:
@@ -183,10 +184,13 @@ def read_tokenizer(
     try:
         content = pathlib.Path(file).read_text(encoding="utf-8")
         tokenizer = library.Tokenizer.from_str(content)
+        kind = json.loads(content)["model"].get("type", "BPE")
     except OSError as error:
         raise ValueError(f"no tokenizer at {file}: {error.strerror}") from None
     except Exception as error:  # the library raises nothing narrower
         raise ValueError(f"{file} is no tokenizer: {error}") from None
+    if kind != "BPE":
+        raise ValueError(f"{file}: a tokenizer of kind {kind!r}; want 'BPE'")
     # A file may ask for rows of one length, which is the caller's affair.
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -226,12 +230,14 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any], path: str) -> BPETokenizer:
     )
     if not tokens or merges is None or len(set(tokens)) != len(tokens):
         raise ValueError(f"{path}: want tokens, each once, and merges")
-    tokenizer = library.Tokenizer(
-        library.models.BPE(
+    try:
+        model = library.models.BPE(
             vocab={token: i for i, token in enumerate(tokens)},
-            merges=[tuple(merge.split(" ", 1)) for merge in merges],
+            merges=[tuple(str(merge).split(" ", 1)) for merge in merges],
         )
-    )
+    except Exception as error:  # the library raises nothing narrower
+        raise ValueError(f"{path}: merges that make no tokenizer: {error}") from None
+    tokenizer = library.Tokenizer(model)
     parts = [library.pre_tokenizers.ByteLevel(add_prefix_space=False)]
     if PRE_TOKENIZERS[read["pre"]]:
         parts.insert(0, library.pre_tokenizers.Digits(individual_digits=True))
@@ -298,7 +304,14 @@ def render_chat(
             bos_token=bos_token,
             eos_token=eos_token,
         )
-    except (jinja2.TemplateError, TypeError, LookupError, OverflowError) as error:
+    except (
+        jinja2.TemplateError,
+        TypeError,
+        ValueError,
+        LookupError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         raise ValueError(f"the chat template refuses: {error}") from error
 
 
@@ -319,7 +332,8 @@ def _added(
 
 def _spelled(token: Any) -> str | None:
     """A special token, which a config gives as a string or as a dict with it."""
-    return token.get("content") if isinstance(token, Mapping) else token
+    spelled = token.get("content") if isinstance(token, Mapping) else token
+    return spelled if isinstance(spelled, str) else None
 
 
 def _template(given: Any) -> str | None:

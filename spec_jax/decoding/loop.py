@@ -73,7 +73,8 @@ def generate(
       max_length: the most positions of any row, prompt included; by default t +
         max_new_tokens.
       prompt_length: how much of each row is prompt; by default all t.
-      sampling: values of temperature, top_k, top_p, min_p for each row.
+      sampling: values for each row: any of temperature, top_k, top_p, min_p,
+        repetition_penalty [b], and logit_bias [b, v].
 
     Returns:
       The new tokens and what is known of them.
@@ -219,8 +220,8 @@ def _arguments(
                 f"want each prompt_length in 1 .. {width}, got {values.tolist()}"
             )
     if sampling is not None:
-        check_sampling(sampling, batch)
         sampling = {name: jnp.asarray(value) for name, value in sampling.items()}
+        check_sampling(sampling, batch)
     arguments = (
         params,
         inputs,

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from spec_jax.base import Decoder, DecodeState, DraftSource, Proposal
+from spec_jax.core.branches import RecursiveRule
 from spec_jax.core.draws import (
     VERIFY,
     block_keys,
@@ -66,6 +67,11 @@ class Speculative:
             raise ValueError(
                 f"want a draft of gamma >= 1 tokens, got {self.draft.gamma}; "
                 "Autoregressive decodes without drafts"
+            )
+        if isinstance(self.rule, RecursiveRule):
+            raise ValueError(
+                "want a rule for one draft a step, got RecursiveRule: its laws are "
+                "for several branches, which no loop drafts"
             )
         coupled = isinstance(self.rule, CoupledRule)
         if self.draft.noise not in (None, "gumbel" if coupled else "uniform"):

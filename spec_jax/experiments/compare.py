@@ -23,7 +23,7 @@ from spec_jax.experiments.record import (
     today,
     versions,
 )
-from spec_jax.pairs import Drafting
+from spec_jax.pairs import WITH_LENGTHS, Drafting
 
 PLAIN = "plain"
 
@@ -108,7 +108,7 @@ def compare(
       max_new_tokens: of each text.
       length: to which all are padded.
       rule: how proposals are judged; None: the token rule.
-      lengths: how many a step has; None: gamma. Not for drafts that have none.
+      lengths: how many a step has, for drafts that have a choice; None: gamma.
       repeats: timed calls of each text and way.
       seed: with a text's number it decides the draws.
       begin: told what begins.
@@ -122,7 +122,7 @@ def compare(
     same_dtype = {}
     for draft in drafts:
         using, same = pair.using(draft), plain_pair.using(draft)
-        choices = gamma, policy, rule, lengths
+        choices = gamma, policy, rule, lengths if draft in WITH_LENGTHS else None
         ways[draft] = using.speculative(*choices), using.params
         same_dtype[draft] = same.speculative(*choices), same.params
     comparable = policy.is_greedy() or ways[PLAIN][0].noise == "gumbel"

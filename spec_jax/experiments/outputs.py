@@ -198,4 +198,4 @@ def _top_gap(algorithm: Autoregressive, params, inputs, before, key) -> float:
         keys = position_keys(key, jnp.array([length]))
         scores = jnp.log(policy.probs(scores)) + gumbel(keys, scores.shape[0])[0]
     top = np.sort(np.asarray(scores))[-2:]
-    return float(top[1] - top[0])
+    return float(np.nan_to_num(top[1] - top[0]))  # JSON has no infinity

@@ -30,14 +30,20 @@ from spec_jax.experiments.rules import (
     block_gains,
     branch_gains,
 )
-from spec_jax.pairs import DRAFTS, LENGTHS, RULES, Pair, make_lengths, make_rule
+from spec_jax.pairs import (
+    DRAFTS,
+    LENGTHS,
+    RULES,
+    WITH_LENGTHS,
+    Pair,
+    make_lengths,
+    make_rule,
+)
 
 SAME_AT_ZERO = ("block", "coupled")
 """At temperature 0 these rules are the token rule."""
 BRANCHES = 4
 """The most first tokens of a step that are looked at."""
-NO_LENGTHS = ("lookup", "chain")
-"""Drafts that always propose what they have."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,6 +97,13 @@ class SweepSettings:
         make_lengths("confidence", threshold=self.threshold)
         for temperature in self.temperatures:
             SamplingPolicy(temperature=temperature)
+        if not any(combinations(self, "")):
+            raise ValueError(
+                f"want some combination, got none of {self.drafts} with lengths "
+                f"{self.lengths} at temperatures {self.temperatures}: "
+                f"{', '.join(set(self.drafts) - set(WITH_LENGTHS)) or 'these'} want "
+                "fixed lengths"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,7 +187,7 @@ def combinations(settings: SweepSettings, task: str) -> Iterator[tuple]:
                 if greedy and rule in SAME_AT_ZERO and "token" in settings.rules:
                     continue
                 for lengths in settings.lengths:
-                    if draft in NO_LENGTHS and lengths != "fixed":
+                    if draft not in WITH_LENGTHS and lengths != "fixed":
                         continue
                     yield (task, temperature, draft, rule, lengths)
 

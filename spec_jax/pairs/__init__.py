@@ -1,7 +1,14 @@
 """Models made ready to decode together: loaded, in one dtype, over one vocabulary."""
 
 from spec_jax.pairs.causal_lm import SMOLLM2, CausalLM, load_causal_lm, load_tokenizer
-from spec_jax.pairs.choices import DRAFTS, LENGTHS, RULES, make_lengths, make_rule
+from spec_jax.pairs.choices import (
+    DRAFTS,
+    LENGTHS,
+    RULES,
+    WITH_LENGTHS,
+    make_lengths,
+    make_rule,
+)
 from spec_jax.pairs.drafting import Drafting
 from spec_jax.pairs.folders import (
     EXPORT,
@@ -23,6 +30,7 @@ __all__ = [
     "RULES",
     "SMOLLM2",
     "START_ID",
+    "WITH_LENGTHS",
     "CausalLM",
     "Drafting",
     "Pair",

@@ -26,6 +26,8 @@ from spec_jax.drafts import (
 DRAFTS = ("model", "unigram", "bigram", "lookup", "chain")
 """A small model; tables of single tokens and of pairs; copies of earlier text; a bigram
 table that drafts for the small model."""
+WITH_LENGTHS = ("model", "unigram", "bigram")
+"""Drafts that can stop early: a copy costs nothing, and a chain drafts in blocks."""
 RULES = ("token", "block", "coupled", "lenient")
 LENGTHS = ("fixed", "optimal", "confidence")
 
@@ -108,7 +110,7 @@ def make_draft(
       ValueError: if the name is unknown, or the draft has no such lengths.
     """
     _check(name, DRAFTS, "draft")
-    if name in ("lookup", "chain") and lengths != FixedLength():
+    if name not in WITH_LENGTHS and lengths != FixedLength():
         raise ValueError(
             f"want fixed lengths with the draft {name!r}, got {lengths}: a copy costs "
             "nothing, and a chain drafts in blocks"

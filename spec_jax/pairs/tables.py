@@ -1,7 +1,7 @@
 """The file of an n-gram draft's tables, beside the models of a pair."""
 
 import os
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,6 @@ from spec_jax.checkpoints import (
     save_weights,
     weights_metadata,
 )
-from spec_jax.data.vocabulary import SentencePieceVocabulary
 from spec_jax.drafts.ngram import Tables, of_others
 from spec_jax.pairs.folders import FINGERPRINT
 
@@ -22,10 +21,23 @@ FORMAT, KIND = "format", "ngram"
 NAMES = ("rest", "shares", "successors", "unigram")
 
 
+@runtime_checkable
+class Vocabulary(Protocol):
+    """What tables belong to: a SentencePiece model, or a BPE tokenizer."""
+
+    path: str
+    fingerprint: str
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids that it has."""
+        ...
+
+
 def save_tables(
     file: str | os.PathLike,
     tables: Tables | dict[str, np.ndarray],
-    vocabulary: SentencePieceVocabulary | None = None,
+    vocabulary: Vocabulary | None = None,
 ) -> None:
     """Writes the file.
 
@@ -41,7 +53,7 @@ def save_tables(
 
 
 def load_tables(
-    file: str | os.PathLike, vocabulary: SentencePieceVocabulary | None = None
+    file: str | os.PathLike, vocabulary: Vocabulary | None = None
 ) -> Tables:
     """Reads what `save_tables` wrote.
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from spec_jax.experiments.rules import BlockGain, BranchGain
 from spec_jax.experiments.sweep import SweepRecord
-from spec_jax.reports.tables import markdown_line
+from spec_jax.reports.tables import bound, markdown_line
 
 HEADERS = (
     "draft",
@@ -40,14 +40,13 @@ def markdown(
         chosen.sort(key=lambda record: -record.speedup)
         lines += [f"## {task}, T = {temperature:g}", "", *_table(HEADERS, chosen, _row)]
         lines.append("")
-    if any(not record.lossless for record in records):
-        least = min(r.lenience for r in records if r.lenience is not None)
-        lines += [
-            "The lenient rule's output does not follow the target: no token is more "
-            f"probable than p / {least:g}. All other rules are lossless; at T = 0 they "
-            "are one.",
-            "",
-        ]
+        for lenience in {r.lenience for r in chosen if not r.lossless}:
+            lines += [
+                "The lenient rule's output does not follow the target: "
+                f"{bound(temperature, lenience)}.",
+                "",
+            ]
+    lines += ["Other rules are lossless; at T = 0 they are one.", ""]
     lines += [_method(records), ""]
     if blocks:
         headers = ("task", "T", "gamma", "token rule", "block rule", "gain", "steps")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from spec_jax.core.sampling import GREEDY_TEMPERATURE
 from spec_jax.experiments.record import Record
 
 HEADERS = (
@@ -55,7 +56,7 @@ def notes(records: Sequence[Record]) -> list[str]:
         if not record.lossless:
             found[
                 f"- {run}: the rule is lenient, the output does not follow the target; "
-                f"no token is more probable than p / {record.lenience:g}"
+                + bound(record.temperature, record.lenience)
             ] = None
         for warning in record.warnings:
             found[f"- Warning, {run}: {warning}"] = None
@@ -115,6 +116,13 @@ def _score(scores: dict[str, float | str]) -> str:
         return f"BLEU {scores['bleu']:.1f}"
     kinds = ("rouge1", "rouge2", "rougeLsum")
     return "ROUGE " + "/".join(f"{scores[kind]:.1f}" for kind in kinds)
+
+
+def bound(temperature: float, lenience: float) -> str:
+    """What still holds of a lenient output."""
+    if temperature <= GREEDY_TEMPERATURE:
+        return f"drafted tokens stand where p(x) >= {lenience:g} max p at T = 1"
+    return f"no token is more probable than p / {lenience:g}"
 
 
 def markdown_line(cells: Sequence[str]) -> str:

@@ -256,6 +256,9 @@ def test_bias():
     assert policy == SamplingPolicy(
         temperature=2.0, vocab_limit=3, logit_bias=[(2, -np.inf), (0, 4)]
     )
+    nothing = SamplingPolicy(banned=(0, 9), logit_bias={1: -np.inf, 2: -np.inf})
+    with pytest.raises(ValueError, match="neither ban nor bias excludes"):
+        nothing.probs(jnp.zeros(3))
     with pytest.raises(ValueError, match="ids below 3, got 3"):
         SamplingPolicy(vocab_limit=3, logit_bias={3: 1.0}).probs(logits)
 

@@ -222,21 +222,25 @@ def test_past_the_count_nothing_is_accepted():
     np.testing.assert_array_equal(verdict.accepted, count)
 
 
-def test_what_lies_past_the_count_is_not_read():
-    """NaN logits past the end of a row's proposal change nothing."""
-    tokens = jnp.array([[0, 1, 2]])
-    probs = jnp.array([[Q, Q, Q]])
-    p = jnp.array([[P, P, P * jnp.nan, P * jnp.nan]])
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_what_lies_past_the_count_is_not_read(rule, count):
+    """NaN logits past the end of a row's proposal change nothing, in law and draw."""
+    tokens = jnp.array([[0, 1, 2, 1]])
+    probs = jnp.array([[Q, Q, Q, Q]])
+    past = jnp.arange(5)[:, None] > count
+    p = jnp.where(past, jnp.nan, jnp.tile(P, (5, 1)))[None]
+    q = jnp.where(past[1:], 0.0, probs[0])
+    np.testing.assert_array_equal(
+        jax.jit(rule.accept_law)(tokens[0], q, p[0])[: count + 1],
+        jax.jit(rule.accept_law)(tokens[0], q, jnp.nan_to_num(p[0]))[: count + 1],
+    )
     for seed in range(20):
         keys = row_keys(jax.random.key(seed), 1)
-        verdict = judge(TokenRule(), keys, Proposal(tokens, probs, jnp.array([1])), p)
-        clean = judge(
-            TokenRule(),
-            keys,
-            Proposal(tokens, probs, jnp.array([1])),
-            jnp.nan_to_num(p),
-        )
-        assert verdict.accepted[0] == clean.accepted[0] <= 1
+        proposal = Proposal(tokens, probs, jnp.array([count]))
+        verdict = judge(rule, keys, proposal, p)
+        clean = judge(rule, keys, proposal, jnp.nan_to_num(p))
+        assert verdict.accepted[0] == clean.accepted[0] <= count
         assert verdict.token[0] == clean.token[0] < 3
 
 

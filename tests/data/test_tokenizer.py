@@ -222,3 +222,46 @@ def test_without_a_package_it_is_said_what_to_install(package, file, monkeypatch
             tokenizer.apply_chat_template(MESSAGES)
         else:
             read_tokenizer(file)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [tokenizers.models.WordPiece({"a": 0}), tokenizers.models.Unigram()],
+    ids=["wordpiece", "unigram"],
+)
+def test_another_kind_of_tokenizer_is_named(model, tmp_path):
+    tokenizers.Tokenizer(model).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ValueError, match=r"of kind '\w+'; want 'BPE'"):
+        read_tokenizer(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("merges", [["zz qq"], ["alone"], [3]], ids=str)
+def test_merges_that_fit_no_vocabulary(merges):
+    with pytest.raises(ValueError, match="merges that make no tokenizer"):
+        from_gguf(merges=merges)
+
+
+def test_an_end_of_text_that_is_no_token(file):
+    for ids in ([-1], [10_000]):
+        with pytest.raises(ValueError, match="end-of-text ids that the tokenizer has"):
+            read_tokenizer(file, ids)
+    assert read_tokenizer(file, config={"eos_token": ["a", "b"]}).eos_ids == ()
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{{ 1 / 0 }}", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"],
+    ids=["division", "recursion"],
+)
+def test_a_template_that_fails_is_an_error_of_the_template(template):
+    with pytest.raises(ValueError, match="template refuses"):
+        render_chat(template, MESSAGES, add_generation_prompt=True)
+
+
+def test_ids_with_gaps(tmp_path):
+    """Every id that encoding gives lies below the vocabulary's size."""
+    model = tokenizers.models.BPE(vocab={"a": 0, "b": 1, "ab": 5}, merges=[("a", "b")])
+    tokenizers.Tokenizer(model).save(str(tmp_path / "tokenizer.json"))
+    tokenizer = read_tokenizer(tmp_path / "tokenizer.json", [5])
+    assert tokenizer.encode("ab") == [5]
+    assert tokenizer.vocab_size == 6

@@ -9,6 +9,7 @@ import pytest
 
 from spec_jax import (
     Autoregressive,
+    BlockRule,
     ModelDraft,
     Proposal,
     SamplingPolicy,
@@ -18,6 +19,7 @@ from spec_jax import (
     speculative_step,
     trace,
 )
+from spec_jax.core.branches import RecursiveRule
 from spec_jax.drafts.lengths import FixedLength
 from spec_jax.testing.tables import TableDecoder
 
@@ -275,7 +277,8 @@ class ZeroTemperatureDraft:
 
     def propose(self, params, draft_state, keys, tokens, length, sampling=None):
         drafted = jnp.full((length.shape[0], self.gamma), 3)
-        return Proposal(drafted, None, jnp.full_like(length, 2)), draft_state
+        count = jnp.full_like(length, self.gamma)
+        return Proposal(drafted, None, count), draft_state
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -318,3 +321,30 @@ def test_gamma_below_one_raises():
         speculative(0)
     with pytest.raises(ValueError, match="gamma >= 1"):
         Speculative(DECODER, ZeroTemperatureDraft(0), GREEDY)
+
+
+class EndsEarly(TableDecoder):
+    """NaN from its last position on, which is never used."""
+
+    def extend(self, params, cache, tokens, start):
+        logits, cache = super().extend(params, cache, tokens, start)
+        position = start[:, None] + jnp.arange(tokens.shape[1])
+        return jnp.where(position[..., None] >= 4, jnp.nan, logits), cache
+
+
+@pytest.mark.parametrize("rule", [TokenRule(), BlockRule()], ids=str)
+def test_a_target_may_return_anything_past_the_limit(rule):
+    """Drafted tokens there are not judged, and never committed."""
+    policy = SamplingPolicy(banned=(3,))  # which the draft always proposes
+    draft = ZeroTemperatureDraft(4)
+    algorithm = Speculative(EndsEarly(V), draft, policy, rule, eos_id=None)
+    out = run(algorithm, prompt=np.tile([[1]], (50, 1)), n=4)
+    assert not (np.asarray(out.tokens) == 3).any()
+    honest = Speculative(DECODER, draft, policy, rule, eos_id=None)
+    want = run(honest, prompt=np.tile([[1]], (50, 1)), n=4)
+    np.testing.assert_array_equal(out.tokens, want.tokens)
+
+
+def test_a_rule_of_branches_is_refused():
+    with pytest.raises(ValueError, match="one draft a step, got RecursiveRule"):
+        speculative(2, SamplingPolicy(), rule=RecursiveRule())

@@ -62,6 +62,8 @@ def test_combinations():
         ({"lenience": 0.0}, "lenience"),
         ({"threshold": 2.0}, "threshold"),
         ({"temperatures": (-1.0,)}, "temperature"),
+        ({"temperatures": ()}, "want some combination"),
+        ({"drafts": ("lookup",), "lengths": ("optimal",)}, "lookup want fixed lengths"),
     ],
 )
 def test_wrong_settings_raise(field, message):

@@ -57,14 +57,17 @@ def test_the_fastest_comes_first_under_its_task_and_temperature():
     assert "32 texts of ende, batch 1" in text
     assert "cpu: A Processor, threads: 1" in text and "jax 0.12.0" in text
     assert "does not follow the target" not in text
+    assert "Other rules are lossless; at T = 0 they are one." in text
 
 
 def test_lossy_rules_are_named_with_their_bound():
     """BEHAVIOURS 11: every report says so."""
-    lossy = record(rule="lenient", lenience=0.5, lossless=False)
-    assert "does not follow the target: no token is more probable than p / 0.5" in (
-        markdown([record(), lossy])
-    )
+    lossy = record(rule="lenient", lenience=0.5, lossless=False, temperature=1.0)
+    text = markdown([record(), lossy])
+    assert "does not follow the target: no token is more probable than p / 0.5" in text
+    greedy = record(rule="lenient", lenience=0.3, lossless=False)
+    text = markdown([record(), greedy])
+    assert "target: drafted tokens stand where p(x) >= 0.3 max p at T = 1" in text
 
 
 def test_gains_follow():
