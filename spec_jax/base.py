@@ -149,6 +149,9 @@ class DraftSource(Protocol):
     Attributes:
       gamma: the most tokens proposed in a step (static).
       noise: how it draws; None where a proposal is no draw. See `Noise`.
+
+    A source may say `has_cache = False`, if it keeps nothing of the tokens it has
+    seen: `ChainDraft` reads that.
     """
 
     gamma: int

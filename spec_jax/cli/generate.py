@@ -154,7 +154,10 @@ def output_path(settings: GenerateSettings, output_file: str | None) -> str | No
 
 
 def print_outputs(generator: "Generator", texts: Iterable[str]) -> None:
-    """Prints an output a line, word by word where one row is decoded to a terminal."""
+    """Prints an output a line, word by word where one row is decoded to a terminal.
+
+    Outputs of a decoder-only model keep their line breaks.
+    """
     settings = generator.settings
     if settings.num_return_sequences == 1 and sys.stdout.isatty():
         texts = iter(texts)
