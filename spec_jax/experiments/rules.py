@@ -157,7 +157,7 @@ def _expectations(algorithm, params, inputs, prompt, keys, limits, max_length):
         laws = jax.vmap(rule.accept_law, (None, 0, None))(tokens, cut, p)
         return laws @ jnp.arange(1.0, gamma + 2)
 
-    def step(state, _):
+    def step(state):
         proposal, _ = algorithm.draft.propose(
             params["draft"],
             state.draft_state,
@@ -180,7 +180,13 @@ def _expectations(algorithm, params, inputs, prompt, keys, limits, max_length):
         ran = ~state.done & (state.length + gamma < state.limit)
         return algorithm.step(params, state)[0], (*found, ran)
 
-    return jax.lax.scan(step, state, length=max_length - width)[1]
+    def step_or_rest(state, _):
+        """No work once every row is done, which most texts are soon."""
+        none = jnp.zeros((batch, gamma), jnp.float32)
+        rest = (none, none, jnp.zeros((batch,), bool))
+        return jax.lax.cond(state.done.all(), lambda state: (state, rest), step, state)
+
+    return jax.lax.scan(step_or_rest, state, length=max_length - width)[1]
 
 
 def branch_gains(
