@@ -11,7 +11,7 @@ import numpy as np
 from spec_jax.base import Algorithm
 from spec_jax.cli.errors import UsageError, did_you_mean
 from spec_jax.cli.settings import require
-from spec_jax.core.rules import AnyRule
+from spec_jax.core.rules import AnyRule, is_lossless
 from spec_jax.data.batches import round_up
 from spec_jax.decoding.loop import Generation, generate, stream
 from spec_jax.pairs import DRAFTS, Drafting
@@ -177,7 +177,7 @@ def check_draft(name: str) -> None:
 
 def lossy(rule: AnyRule | None) -> str:
     """What must be said of outputs that do not follow the target; '' for others."""
-    if rule is None or rule.lossless:
+    if is_lossless(rule):
         return ""
     return (
         "The output does not follow the target: above T = 0 no token is more probable "

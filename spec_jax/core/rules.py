@@ -195,6 +195,11 @@ class CoupledRule:
 AnyRule = Rule | CoupledRule
 
 
+def is_lossless(rule: AnyRule | None) -> bool:
+    """Whether outputs follow the target's distribution; None is the token rule."""
+    return rule is None or rule.lossless
+
+
 def _ratios(
     tokens: Int[Array, "g"], q: Float[Array, "g v"], p: Float[Array, "n v"]
 ) -> Float[Array, "g"]:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from spec_jax.base import Algorithm
-from spec_jax.core.rules import AnyRule
+from spec_jax.core.rules import AnyRule, is_lossless
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.decoding.loop import Generation, generate
 from spec_jax.decoding.stats import Statistics
@@ -20,6 +20,7 @@ from spec_jax.experiments.record import (
     JsonLine,
     cpu_threads,
     describe_device,
+    finite_or_none,
     today,
     versions,
 )
@@ -126,7 +127,7 @@ def compare(
         ways[draft] = using.speculative(*choices), using.params
         same_dtype[draft] = same.speculative(*choices), same.params
     comparable = policy.is_greedy() or ways[PLAIN][0].noise == "gumbel"
-    comparable = comparable and (rule is None or rule.lossless)
+    comparable = comparable and is_lossless(rule)
 
     timings: dict[str, list[Timing]] = {name: [] for name in ways}
     equal: dict[str, list[bool]] = {name: [] for name in ways}
@@ -173,7 +174,6 @@ def _record(name, timings: Sequence[Timing], equal, plain_speed, rule, pair, fie
         lambda *x: np.concatenate(x), *(timing.result.stats for timing in timings)
     )
     speed = _tokens_per_second(timings, statistics.median)
-    ratio = stats.accepted_per_drafted
     return CompareRecord(
         draft=name,
         rule=rule,
@@ -185,7 +185,7 @@ def _record(name, timings: Sequence[Timing], equal, plain_speed, rule, pair, fie
         fastest=_tokens_per_second(timings, min),
         speedup=speed / plain_speed,
         tokens_per_run=stats.tokens_per_target_run,
-        accepted_per_drafted=ratio if np.isfinite(ratio) else None,
+        accepted_per_drafted=finite_or_none(stats.accepted_per_drafted),
         identical=sum(equal) / len(equal) if equal else None,
         device=describe_device(),
         cpu_threads=cpu_threads(),

@@ -1,7 +1,6 @@
 """Speculative against plain decoding on a task: the figures of Table 2."""
 
 import dataclasses
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from spec_jax.core import theory
-from spec_jax.core.rules import AnyRule, CoupledRule
+from spec_jax.core.rules import AnyRule, CoupledRule, is_lossless
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data import metrics
 from spec_jax.data.batches import pad
@@ -43,6 +42,7 @@ from spec_jax.experiments.record import (
     Record,
     cpu_threads,
     describe_device,
+    finite_or_none,
     today,
     versions,
 )
@@ -232,8 +232,8 @@ def evaluate(
         c=costs.c,
         verify_cost=costs.verify_cost,
         tokens_per_run=stats.tokens_per_target_run,
-        accepted_per_drafted=_or_none(stats.accepted_per_drafted),
-        acceptance_by_position=tuple(map(_or_none, stats.acceptance_by_position)),
+        accepted_per_drafted=finite_or_none(stats.accepted_per_drafted),
+        acceptance_by_position=tuple(map(finite_or_none, stats.acceptance_by_position)),
         tokens_plain=slow.num_tokens,
         tokens_speculative=fast.num_tokens,
         tokens_per_second_plain=slow.tokens_per_second,
@@ -415,12 +415,3 @@ def _kind(thing, suffix: str) -> str:
 def _lengths(lengths: LengthPolicy) -> str:
     """'fixed' for FixedLength(), and the others as they are written."""
     return "fixed" if lengths == FixedLength() else repr(lengths)
-
-
-def is_lossless(rule: AnyRule | None) -> bool:
-    """Whether outputs follow the target's distribution."""
-    return rule is None or rule.lossless
-
-
-def _or_none(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

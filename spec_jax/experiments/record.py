@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import importlib.metadata
 import json
+import math
 import os
 import pathlib
 import platform
@@ -182,6 +183,11 @@ def read_records(path: str | pathlib.Path, kind: type[Line] = Record) -> list[Li
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
     return records
+
+
+def finite_or_none(value: float) -> float | None:
+    """A figure as JSON can hold it: None for NaN and infinity."""
+    return float(value) if math.isfinite(value) else None
 
 
 def versions() -> dict[str, str]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.examples import TextTask
@@ -21,6 +20,7 @@ from spec_jax.experiments.record import (
     JsonLine,
     cpu_threads,
     describe_device,
+    finite_or_none,
     today,
     versions,
 )
@@ -430,7 +430,6 @@ def _measure(parts: Parts, cell: tuple) -> SweepRecord:
     )
     plain, it = decoded["plain"], decoded["it"]
     alpha, stats = parts.alpha(temperature, draft), it.total
-    ratio = stats.accepted_per_drafted
     return SweepRecord(
         task=task,
         draft=draft,
@@ -446,7 +445,7 @@ def _measure(parts: Parts, cell: tuple) -> SweepRecord:
         verify_cost=costs.verify_cost,
         tokens_per_run=stats.tokens_per_target_run,
         drafted_per_run=stats.drafted / stats.steps,
-        accepted_per_drafted=ratio if np.isfinite(ratio) else None,
+        accepted_per_drafted=finite_or_none(stats.accepted_per_drafted),
         speedup=it.tokens_per_second / plain.tokens_per_second,
         modelled=modelled_speed(it, costs),
         oracle=modelled_speed(

@@ -4,25 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
+from spec_jax.models.dtypes import floating
 
 POSITIONS = ("rope", "learned")
 NORMS = ("rms", "layer")
 ACTIVATIONS = ("relu", "gelu", "gelu_exact", "silu", "linear")
-
-
-def _floating(dtype: Any) -> jnp.dtype:
-    try:
-        # None would be NumPy's float64.
-        known = None if dtype is None else jnp.dtype(dtype)
-    except TypeError:
-        known = None
-    if known is None or not jnp.issubdtype(known, jnp.floating):
-        raise ValueError(
-            "want CausalLMConfig.dtype a floating dtype such as 'float32' or "
-            f"'bfloat16', got {dtype!r}"
-        )
-    return known
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +63,9 @@ class CausalLMConfig:
     def __post_init__(self):
         # Gin and JSON give lists and names; a frozen config must hash.
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))
-        object.__setattr__(self, "dtype", _floating(self.dtype))
+        object.__setattr__(
+            self, "dtype", floating(self.dtype, "want CausalLMConfig.dtype")
+        )
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type is int and not (isinstance(value, int) and value > 0):

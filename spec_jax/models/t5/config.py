@@ -5,6 +5,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from spec_jax.models.dtypes import floating
+
 _ACTIVATIONS = ("relu", "gelu", "silu", "linear")
 
 
@@ -53,7 +55,9 @@ class T5Config:
     def __post_init__(self):
         # Gin and JSON give lists and names; a frozen config must hash.
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))
-        object.__setattr__(self, "dtype", _floating(self.dtype))
+        object.__setattr__(
+            self, "dtype", floating(self.dtype, "T5Config.dtype must be")
+        )
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type is int and not (isinstance(value, int) and value > 0):
@@ -73,17 +77,3 @@ class T5Config:
                 "T5 1.1 cannot run in float16: its activations reach 2.8e5 and the "
                 "type ends at 65504; use bfloat16 or float32"
             )
-
-
-def _floating(dtype: Any) -> jnp.dtype:
-    try:
-        # None would be NumPy's float64.
-        known = None if dtype is None else jnp.dtype(dtype)
-    except TypeError:
-        known = None
-    if known is None or not jnp.issubdtype(known, jnp.floating):
-        raise ValueError(
-            "T5Config.dtype must be a floating dtype such as 'float32' or "
-            f"'bfloat16', got {dtype!r}"
-        )
-    return known
