@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from spec_jax.base import Decoder, DraftSource
@@ -52,6 +51,11 @@ class Drafting:
     def dtype(self) -> np.dtype:
         """Of the target's parameters and activations."""
         return self.target.config.dtype
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids that are ever emitted: the vocabulary's."""
+        return self.vocabulary.vocab_size
 
     def encode(self, text: str) -> tuple[int, ...]:
         """What the model is given for a text."""
@@ -120,7 +124,7 @@ class Drafting:
         return make_draft(
             self.source,
             self.draft,
-            self.vocabulary.vocab_size,
+            self.vocab_size,
             gamma,
             self._limited(policy),
             lengths or FixedLength(),
@@ -165,9 +169,4 @@ class Drafting:
         """The policy, kept from ids of the tables that the vocabulary lacks."""
         if policy.vocab_limit is not None:
             return policy
-        return dataclasses.replace(policy, vocab_limit=self.vocabulary.vocab_size)
-
-
-def cast(params: Any, dtype: Any) -> Any:
-    """Parameters in another dtype."""
-    return jax.tree.map(lambda x: x.astype(dtype), params)
+        return dataclasses.replace(policy, vocab_limit=self.vocab_size)

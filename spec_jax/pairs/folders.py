@@ -35,22 +35,25 @@ FINGERPRINT = "vocabulary_sha256"
 
 def load_model(
     path: str,
-    pieces: SentencePieceVocabulary,
+    pieces: SentencePieceVocabulary | None,
     config: T5Config | None = None,
     dtype: Any = "bfloat16",
     role: str = "target",
+    abstract: bool = False,
 ) -> tuple[T5Decoder, Any]:
     """Loads one model that belongs to a vocabulary.
 
     Args:
       path: see `resolve`.
-      pieces: the vocabulary.
+      pieces: the vocabulary; None takes the model as it is.
       config: its shape; None reads it from the folder.
       dtype: of parameters and activations.
       role: "target" or "draft", for messages.
+      abstract: reads no parameters; with a config, nothing need be at the path.
 
     Returns:
-      The decoder, and its parameters on the default device.
+      The decoder, and its parameters on the default device, or their
+      jax.ShapeDtypeStruct.
 
     Raises:
       ValueError: see `load_pair`.
@@ -58,8 +61,12 @@ def load_model(
     folder = resolve(path)
     config = config or read_model_config(folder, role)
     config = dataclasses.replace(config, dtype=dtype)
-    check_vocabulary(folder, config, pieces, role)
-    params = load_params(folder, parameter_shapes(config), role, config.dtype)
+    if pieces is not None:
+        check_vocabulary(folder, config, pieces, role)
+    shapes = parameter_shapes(config)
+    if abstract:
+        return T5Decoder(config), cast(shapes, config.dtype)
+    params = load_params(folder, shapes, role, config.dtype)
     return T5Decoder(config), jax.tree.map(jnp.asarray, params)
 
 
@@ -69,6 +76,17 @@ def parameter_shapes(config: T5Config) -> dict[str, Any]:
     network = Transformer(config)
     variables = jax.eval_shape(network.init, jax.random.key(0), tokens, tokens)
     return variables["params"]
+
+
+def cast(params: Any, dtype: Any) -> Any:
+    """Parameters, or their shapes, in another dtype."""
+
+    def one(leaf):
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return leaf.update(dtype=dtype)
+        return leaf.astype(dtype)
+
+    return jax.tree.map(one, params)
 
 
 def resolve(path: str | os.PathLike) -> str:

@@ -1,6 +1,7 @@
 """A T5 target and a T5 draft that share a vocabulary, loaded and ready to decode."""
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -10,8 +11,8 @@ import numpy as np
 from spec_jax.data.batches import pad
 from spec_jax.data.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary
 from spec_jax.models.t5 import T5Config, T5Decoder
-from spec_jax.pairs.drafting import Drafting, cast
-from spec_jax.pairs.folders import PACKAGE, load_model, resolve
+from spec_jax.pairs.drafting import Drafting
+from spec_jax.pairs.folders import PACKAGE, cast, load_model, resolve
 
 START_ID = PAD_ID
 """T5's decoder starts from the padding id."""
@@ -25,8 +26,9 @@ class Pair(Drafting):
       name: how reports call it.
       target: the model whose distribution the output follows.
       draft: the small model.
-      params: {"target": ..., "draft": ...}; models are in `dtype`.
-      vocabulary: of both.
+      params: {"target": ..., "draft": ...}; models are in `dtype`. Of an abstract
+        pair their jax.ShapeDtypeStruct.
+      vocabulary: of both; an abstract pair may have none.
       tables: where the counts of token pairs are, for drafts that are tables.
       source: where proposals come from, one of `choices.DRAFTS`.
     """
@@ -35,7 +37,7 @@ class Pair(Drafting):
     target: T5Decoder
     draft: T5Decoder
     params: dict[str, Any]
-    vocabulary: SentencePieceVocabulary
+    vocabulary: SentencePieceVocabulary | None
     tables: str | None = None
     source: str = "model"
 
@@ -60,9 +62,16 @@ class Pair(Drafting):
         params = cast(self.params, target.config.dtype)
         return dataclasses.replace(self, target=target, draft=draft, params=params)
 
+    @property
+    def vocab_size(self) -> int:
+        """Ids that are ever emitted; without a vocabulary those of both tables."""
+        if self.vocabulary is not None:
+            return self.vocabulary.vocab_size
+        return min(model.config.vocab_size for model in (self.target, self.draft))
+
     def encode(self, text: str) -> tuple[int, ...]:
         """The encoder's input for a text, prefix included."""
-        return (*self.vocabulary.encode(text), EOS_ID)
+        return (*self._of_text().encode(text), EOS_ID)
 
     def cut(self, tokens: tuple[int, ...], limit: int) -> tuple[int, ...]:
         """An input of at most `limit` tokens; it still ends with EOS."""
@@ -70,7 +79,15 @@ class Pair(Drafting):
 
     def text(self, tokens: Sequence[int]) -> str:
         """The text of new tokens."""
-        return self.vocabulary.decode(tokens)
+        return self._of_text().decode(tokens)
+
+    def _of_text(self) -> SentencePieceVocabulary:
+        if self.vocabulary is None:
+            raise ValueError(
+                f"the pair {self.name} was made without a vocabulary, which text "
+                "needs: give load_pair.vocabulary"
+            )
+        return self.vocabulary
 
     def arguments(
         self, rows: Sequence[Sequence[int]], length: int
@@ -85,13 +102,14 @@ class Pair(Drafting):
 def load_pair(
     target: str,
     draft: str,
-    vocabulary: str,
+    vocabulary: str | None = None,
     *,
     target_config: T5Config | None = None,
     draft_config: T5Config | None = None,
     dtype: Any = "bfloat16",
     tables: str | None = None,
     name: str | None = None,
+    abstract: bool = False,
 ) -> Pair:
     """Loads a pair from checkpoints of any kind that `load_params` reads.
 
@@ -106,6 +124,8 @@ def load_pair(
       dtype: of parameters and activations.
       tables: of token pairs, for drafts that read them; see `Pair.using`.
       name: for reports; by default from the paths.
+      abstract: loads no parameters, and needs no file where a config is given: the
+        pair has their shapes, and the vocabulary if that is there.
 
     Returns:
       The pair, its parameters on the default device.
@@ -114,9 +134,17 @@ def load_pair(
       ValueError: if a file is missing or damaged, or the two tables cannot belong
         to the vocabulary; it is said which of the two models is meant.
     """
-    pieces = SentencePieceVocabulary(resolve(vocabulary))
-    big, big_params = load_model(target, pieces, target_config, dtype)
-    small, small_params = load_model(draft, pieces, draft_config, dtype, "draft")
+    file = None if vocabulary is None else resolve(vocabulary)
+    if abstract and (file is None or not os.path.isfile(file)):
+        pieces = None
+    else:
+        pieces = SentencePieceVocabulary(file)
+    big, big_params = load_model(
+        target, pieces, target_config, dtype, "target", abstract
+    )
+    small, small_params = load_model(
+        draft, pieces, draft_config, dtype, "draft", abstract
+    )
     return Pair(
         name or f"{_short(target)}+{_short(draft)}",
         big,

@@ -1,6 +1,7 @@
 """Pairs: what belongs together is loaded, what does not is refused by name."""
 
 import dataclasses
+import functools
 import shutil
 
 import jax
@@ -299,3 +300,38 @@ def test_texts_of_a_bucket_share_a_program_that_never_asks_the_host(
     assert program.count(" while(") >= 1
     for visit in ("callback", "infeed", "outfeed", " send(", " recv("):
         assert visit not in program
+
+
+def test_an_abstract_pair_needs_no_checkpoint():
+    wide = dataclasses.replace(SMALL, vocab_size=4224)
+    pair = load_pair(
+        "gs://bucket/target",
+        "nowhere/draft",
+        "nowhere/vocabulary.model",
+        target_config=wide,
+        draft_config=SMALL,
+        abstract=True,
+    )
+    leaves = jax.tree.leaves(pair.params)
+    assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves)
+    assert {leaf.dtype for leaf in leaves} == {jnp.dtype("bfloat16")}
+    narrow = jax.tree.leaves(pair.astype("float32").params)
+    assert {leaf.dtype for leaf in narrow} == {jnp.dtype("float32")}
+    assert pair.vocab_size == 4096
+    with pytest.raises(ValueError, match="without a vocabulary"):
+        pair.encode("text")
+    with pytest.raises(CheckpointError, match="no checkpoint of the draft"):
+        load_pair("a", "b", target_config=wide, abstract=True)
+
+
+def test_an_abstract_pair_computes_the_shapes_of_a_run(folders):
+    pair = load_pair(folders / "target", folders / "draft", VOCABULARY, abstract=True)
+    assert pair.vocabulary.vocab_size == 4096
+    algorithm = pair.speculative(3, SamplingPolicy())
+    run = functools.partial(
+        generate, algorithm, max_new_tokens=8, key=jax.random.key(0)
+    )
+    rows = jax.ShapeDtypeStruct((2, 16), jnp.int32)
+    start = jax.ShapeDtypeStruct((2, 1), jnp.int32)
+    out = jax.eval_shape(run, pair.params, rows, start)
+    assert out.tokens.shape == (2, 8)
