@@ -1,4 +1,4 @@
-"""Reading t5x's and Hugging Face's T5 checkpoints; reading and writing our own."""
+"""Reading and writing t5x's, Hugging Face's and our own T5 checkpoints."""
 
 from spec_jax.checkpoints.huggingface import load_huggingface, read_config
 from spec_jax.checkpoints.loading import load_params
@@ -10,6 +10,7 @@ from spec_jax.checkpoints.orbax import (
     save,
 )
 from spec_jax.checkpoints.storage import CheckpointError
+from spec_jax.checkpoints.t5x_writer import save_t5x
 from spec_jax.checkpoints.weights import load_weights, save_weights, weights_metadata
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "resize_vocabulary",
     "restore",
     "save",
+    "save_t5x",
     "save_weights",
     "weights_metadata",
 ]

@@ -1,0 +1,99 @@
+"""Folders that are written whole or not at all, and the values that go into them."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from spec_jax.checkpoints.storage import (
+    FLOATS,
+    CheckpointError,
+    StoredArray,
+    numeric_dtype,
+    read_arrays,
+)
+
+
+@contextlib.contextmanager
+def whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """A folder to write in; what is written there is then at `path`, or nowhere.
+
+    It has another name until the block ends, so that a kill at any moment leaves no
+    half a checkpoint under the name that readers look for. Folders above it that had
+    to be made go again if the block fails.
+
+    Args:
+      path: of a folder that does not exist yet, local.
+
+    Raises:
+      CheckpointError: if there is something already, or it cannot be written.
+    """
+    final = new_folder(path)
+    part = final.with_name(f"{final.name}.tmp-{os.getpid()}-{time.time_ns()}")
+    made: list[pathlib.Path] = []
+    try:
+        for above in reversed(final.parents):
+            if not above.exists():
+                above.mkdir()
+                made.append(above)
+        part.mkdir()
+        yield part
+        os.rename(part, final)
+    except BaseException as error:
+        shutil.rmtree(part, ignore_errors=True)
+        for above in reversed(made):
+            with contextlib.suppress(OSError):
+                above.rmdir()
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            raise CheckpointError(f"cannot write {path}: {reason}") from error
+        raise
+
+
+def new_folder(path: str | os.PathLike) -> pathlib.Path:
+    """The absolute path of a folder that is to be made; makes nothing.
+
+    Raises:
+      CheckpointError: if it is a URL, is there already, or cannot be made.
+    """
+    if "://" in os.fspath(path):
+        raise CheckpointError(f"cannot write {path}: want a local path, got a URL")
+    final = pathlib.Path(os.path.abspath(os.path.expanduser(path)))
+    if os.path.lexists(final):
+        raise CheckpointError(f"{final} exists; a checkpoint is never overwritten")
+    above = final.parent
+    while not os.path.lexists(above):
+        above = above.parent
+    if not above.is_dir():
+        raise CheckpointError(f"cannot write {path}: {above} is not a folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise CheckpointError(f"cannot write {path}: no permission to write in {above}")
+    return final
+
+
+def array_value(name: str, leaf: Any, dtype: Any = None) -> np.ndarray:
+    """What is to be stored of one parameter.
+
+    Args:
+      name: for messages.
+      leaf: an array, or a StoredArray, which is read now.
+      dtype: floating arrays are cast to it; None keeps theirs.
+
+    Returns:
+      A NumPy array of plain numbers, C order.
+
+    Raises:
+      CheckpointError: if it cannot be read, or holds anything but numbers.
+    """
+    if isinstance(leaf, StoredArray):
+        return np.asarray(read_arrays({name: leaf}, dtype)[name], order="C")
+    value = np.asarray(leaf, order="C")
+    stored = numeric_dtype(value.dtype.name, name)
+    if dtype is None or stored.name not in FLOATS:
+        return value
+    return value.astype(dtype)
