@@ -1,24 +1,28 @@
-"""BLEU and ROUGE of decoded text, with a signature that says how they were taken.
+"""BLEU, chrF and ROUGE of decoded text, with a signature that says how it was taken.
 
 sacrebleu and rouge_score are imported when a score is asked for, so that a
 program that only decodes needs neither.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 
 ROUGE_KINDS = ("rouge1", "rouge2", "rougeLsum")
+SIGNATURE = "signature"
+
+Scores = dict[str, float | str]
 
 
 def bleu(
     predictions: Sequence[str], references: Sequence[str], *, tokenize: str = "13a"
-) -> dict[str, float | str]:
+) -> Scores:
     """Corpus BLEU by sacrebleu.
 
     Args:
       predictions: decoded texts, detokenized.
       references: the reference of each prediction, in the same order.
       tokenize: sacrebleu's tokenizer: "13a" is that of the WMT scores; t5's own
-        evaluation takes "intl".
+        evaluation takes "intl" (`METRICS["bleu_intl"]`).
 
     Returns:
       `bleu` (0 to 100) and sacrebleu's `signature`.
@@ -34,12 +38,33 @@ def bleu(
     # force: text that looks tokenized is scored as it is, without a warning.
     metric = BLEU(tokenize=tokenize, force=True)
     score = metric.corpus_score(list(predictions), [list(references)])
-    return {"bleu": float(score.score), "signature": metric.get_signature().format()}
+    return {"bleu": float(score.score), SIGNATURE: metric.get_signature().format()}
 
 
-def rouge(
-    predictions: Sequence[str], references: Sequence[str]
-) -> dict[str, float | str]:
+def chrf(predictions: Sequence[str], references: Sequence[str]) -> Scores:
+    """Corpus chrF by sacrebleu: F2 of character 1- to 6-grams, spaces left out.
+
+    Args:
+      predictions: decoded texts, detokenized.
+      references: the reference of each prediction, in the same order.
+
+    Returns:
+      `chrf` (0 to 100) and sacrebleu's `signature`.
+
+    Raises:
+      ValueError: no predictions, or not as many references.
+
+    Reference: Popovic 2015, https://aclanthology.org/W15-3049.
+    """
+    _check_sizes("chrf", predictions, references)
+    from sacrebleu.metrics import CHRF
+
+    metric = CHRF()
+    score = metric.corpus_score(list(predictions), [list(references)])
+    return {"chrf": float(score.score), SIGNATURE: metric.get_signature().format()}
+
+
+def rouge(predictions: Sequence[str], references: Sequence[str]) -> Scores:
     """Mean F-measures of ROUGE-1, ROUGE-2 and the sentence-split ROUGE-L, as T5's.
 
     rougeLsum compares sentence by sentence. As in T5's evaluation a sentence ends at
@@ -68,11 +93,65 @@ def rouge(
         scorer.score(target=_split_sentences(target), prediction=_split_sentences(text))
         for text, target in zip(predictions, references, strict=True)
     ]
-    means: dict[str, float | str] = {
+    means: Scores = {
         kind: 100.0 * sum(float(score[kind].fmeasure) for score in scores) / len(scores)
         for kind in ROUGE_KINDS
     }
-    return means | {"signature": _rouge_signature()}
+    return means | {SIGNATURE: _rouge_signature()}
+
+
+METRICS: dict[str, Callable[[Sequence[str], Sequence[str]], Scores]] = {
+    "bleu": bleu,
+    # As T5 scores translations; sacrebleu's other defaults are T5's too.
+    "bleu_intl": functools.partial(bleu, tokenize="intl"),
+    "chrf": chrf,
+    "rouge": rouge,
+}
+"""What a task's metrics are called: functions of predictions and references."""
+# T5 calls its BLEU by the same name, so a task has one or the other.
+_SAME_FIGURE = ("bleu", "bleu_intl")
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises ValueError unless `names` are metrics that can be taken together."""
+    if isinstance(names, str):
+        raise ValueError(f"want names of metrics as ({names!r},), got {names!r}")
+    names = tuple(names)
+    unknown = [name for name in names if name not in METRICS]
+    if unknown:
+        raise ValueError(f"no metric {unknown[0]!r}; the metrics are {sorted(METRICS)}")
+    if not names or len(set(names)) < len(names) or set(names) >= set(_SAME_FIGURE):
+        raise ValueError(
+            f"want one or more different metrics, and {' or '.join(_SAME_FIGURE)}, "
+            f"not both; got {names}"
+        )
+
+
+def score(
+    names: Sequence[str], predictions: Sequence[str], references: Sequence[str]
+) -> Scores:
+    """Figures of several metrics in one.
+
+    Args:
+      names: of `METRICS`.
+      predictions: decoded texts, detokenized.
+      references: the reference of each prediction, in the same order.
+
+    Returns:
+      Each metric's figures, and what it was: `signature` where there is one metric,
+      `<name>_signature` where there are several.
+
+    Raises:
+      ValueError: as `check_names` and the metrics do.
+    """
+    check_names(names)
+    scores: Scores = {}
+    for name in names:
+        figures = METRICS[name](predictions, references)
+        signature = figures.pop(SIGNATURE)
+        key = SIGNATURE if len(names) == 1 else f"{name}_{SIGNATURE}"
+        scores |= figures | {key: signature}
+    return scores
 
 
 def _split_sentences(summary: str) -> str:

@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+import sacrebleu
 
 from spec_jax.data import metrics
 
@@ -60,14 +61,65 @@ def test_an_empty_prediction_scores_zero():
     assert metrics.bleu([""], ["a summary of text"])["bleu"] == 0
 
 
-@pytest.mark.parametrize("metric", [metrics.bleu, metrics.rouge])
+def test_chrf_of_one_word_is_the_f2_of_its_character_grams():
+    score = metrics.chrf(["abcd"], ["abxd"])
+    # Precision and recall are equal: 3/4, 1/3, 0/2, 0/1, and there is no longer gram.
+    assert score["chrf"] == pytest.approx(100 * (3 / 4 + 1 / 3) / 4)
+    assert "nc:6" in score["signature"] and "version:" in score["signature"]
+
+
+def test_bleu_as_t5_takes_it_is_sacrebleus_own_with_t5s_settings():
+    predictions = ["Der Wert beträgt 3.5€, oder?", "Ein Satz mit «Zeichen»."]
+    references = ["Der Wert ist 3.5€, oder?", "Ein Satz mit «anderen» Zeichen."]
+    wanted = sacrebleu.corpus_bleu(
+        predictions,
+        [references],
+        smooth_method="exp",
+        smooth_value=0.0,
+        lowercase=False,
+        tokenize="intl",
+        use_effective_order=False,
+    )
+    score = metrics.METRICS["bleu_intl"](predictions, references)
+    assert score["bleu"] == wanted.score
+    assert score["bleu"] != metrics.bleu(predictions, references)["bleu"]
+
+
+def test_metrics_taken_together_are_the_same_figures_with_a_signature_each():
+    texts = (["the cat sat on a mat", "a b c"], ["the cat sat on the mat", "a b d"])
+    single = {name: metrics.METRICS[name](*texts) for name in ("bleu", "chrf", "rouge")}
+    merged = metrics.score(("bleu", "chrf", "rouge"), *texts)
+    for name, figures in single.items():
+        assert merged.pop(f"{name}_signature") == figures.pop("signature")
+        assert {key: merged.pop(key) for key in figures} == figures
+    assert not merged
+    assert metrics.score(("chrf",), *texts) == metrics.chrf(*texts)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("bleu", r"want names of metrics as \('bleu',\), got 'bleu'"),
+        ((), "one or more"),
+        (("bleu", "bleu"), "different"),
+        (("bleu", "bleu_intl"), "bleu or bleu_intl, not both"),
+        (("ter",), r"no metric 'ter'; the metrics are \['bleu', 'bleu_intl', 'chrf'"),
+    ],
+    ids=str,
+)
+def test_metrics_that_cannot_be_taken_raise(names, message):
+    with pytest.raises(ValueError, match=message):
+        metrics.score(names, ["a"], ["a"])
+
+
+@pytest.mark.parametrize("metric", metrics.METRICS.values(), ids=metrics.METRICS)
 def test_scores_are_plain_floats(metric):
     score = metric(["a b"], ["a b"])
     assert isinstance(score.pop("signature"), str)
     assert score and all(type(value) is float for value in score.values())
 
 
-@pytest.mark.parametrize("metric", [metrics.bleu, metrics.rouge])
+@pytest.mark.parametrize("metric", metrics.METRICS.values(), ids=metrics.METRICS)
 def test_wrong_sizes_raise(metric):
     with pytest.raises(ValueError, match="at least one prediction, got none"):
         metric([], [])
