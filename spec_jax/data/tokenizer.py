@@ -179,7 +179,7 @@ def read_tokenizer(
       ValueError: if the file is missing or holds something else.
       ImportError: if the package tokenizers is not installed.
     """
-    library = _package("tokenizers")
+    library = optional_package("tokenizers")
     config = config or {}
     try:
         content = pathlib.Path(file).read_text(encoding="utf-8")
@@ -217,7 +217,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any], path: str) -> BPETokenizer:
       ValueError: if it is of another kind, or something is missing.
       ImportError: if the package tokenizers is not installed.
     """
-    library = _package("tokenizers")
+    library = optional_package("tokenizers")
     read = {key: metadata.get(f"tokenizer.ggml.{key}") for key in ("model", "pre")}
     if read["model"] != "gpt2" or read["pre"] not in PRE_TOKENIZERS:
         raise ValueError(
@@ -283,7 +283,7 @@ def render_chat(
         refuses the messages.
       ImportError: if the package jinja2 is not installed.
     """
-    _package("jinja2")
+    optional_package("jinja2")
     import jinja2.sandbox
 
     def refuse(message):
@@ -315,7 +315,12 @@ def render_chat(
         raise ValueError(f"the chat template refuses: {error}") from error
 
 
-def _package(name: str) -> Any:
+def optional_package(name: str) -> Any:
+    """A package of the extra `tokenizers`.
+
+    Raises:
+      ImportError: if it is not installed; says how to.
+    """
     try:
         return __import__(name)
     except ImportError as error:
