@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from spec_jax.checkpoints.mapping import t5_names
+from spec_jax.checkpoints.mapping import FIXED, t5_names
 from spec_jax.checkpoints.storage import CheckpointError
 from spec_jax.checkpoints.validation import EMBEDDING, HEAD
 
 LAYER = re.compile(r"(encoder|decoder)/layers_(\d+)/")
+BUCKETS = FIXED["relative_attention_num_buckets"]
 RELATIVE = "encoder/relpos_bias/rel_embedding"
 
 
@@ -79,10 +80,11 @@ def expected_shapes(fields: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     emb, mlp = fields["emb_dim"], fields["mlp_dim"]
     heads = fields["num_heads"]
     joined = heads * fields["head_dim"]
+    buckets = fields.get("relative_attention_num_buckets", BUCKETS)
     endings = {
         EMBEDDING: (fields["vocab_size"], emb),
         HEAD: (emb, fields["vocab_size"]),
-        "rel_embedding": (heads, fields["relative_attention_num_buckets"]),
+        "rel_embedding": (heads, buckets),
         "scale": (emb,),
         "out/kernel": (joined, emb),
         "wo/kernel": (mlp, emb),

@@ -1,5 +1,7 @@
 """Parameters from a checkpoint of any kind, checked before they are read."""
 
+import dataclasses
+import functools
 import os
 import pathlib
 import re
@@ -76,7 +78,6 @@ def load_params(
     return unflatten(values)
 
 
-@names_the_path
 def open_checkpoint(
     path: str | os.PathLike,
 ) -> tuple[dict[str, StoredArray], str]:
@@ -91,32 +92,118 @@ def open_checkpoint(
     Raises:
       CheckpointError: if there is no checkpoint or it cannot be opened.
     """
+    found = find_checkpoint(path)
+    return open_found(found), found.path
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A checkpoint that has been recognized, not opened.
+
+    Attributes:
+      kind: one of KINDS.
+      path: of the checkpoint itself, for the user.
+      folder: it lies in; itself, if it is a folder.
+      file: its name in the folder, if it is one file.
+    """
+
+    kind: str
+    path: str
+    folder: Folder
+    file: str | None = None
+
+
+LEGACY = "t5x's legacy format"
+ONE_FILE = "t5x's one-file format"
+T5X_ORBAX = "t5x's Orbax format"
+HUGGINGFACE = "Hugging Face folder"
+WEIGHTS_FILE = "safetensors file with t5x's names"
+OWN = "folder of spec_jax"
+OWN_ORBAX = "Orbax checkpoint of spec_jax"
+TRAINING = "training run of spec_jax"
+KINDS = (
+    *(LEGACY, ONE_FILE, T5X_ORBAX, HUGGINGFACE),
+    *(WEIGHTS_FILE, OWN, OWN_ORBAX, TRAINING),
+)
+
+
+@names_the_path
+def find_checkpoint(path: str | os.PathLike) -> Found:
+    """Recognize a checkpoint of whatever kind; opens no array.
+
+    Args:
+      path: as for `load_params`.
+
+    Raises:
+      CheckpointError: if there is none.
+    """
     folder = Folder.at(path)
     if folder.local is not None and folder.local.is_file():
-        return _open_file(folder.local), folder.path
+        file = folder.local
+        kind = WEIGHTS_FILE if file.suffix == ".safetensors" else ONE_FILE
+        above = Folder.at(file.parent)
+        # The index of a folder was named in place of the folder.
+        if kind == ONE_FILE and file.name == t5x.INDEX:
+            return Found(LEGACY, above.path, above)
+        return Found(kind, str(file), above, file.name)
     folder = _latest(folder)
+    found = functools.partial(Found, path=folder.path, folder=folder)
     if folder.local is not None and folder.has(huggingface.CONFIG):
-        return huggingface.open_huggingface(folder.local)[0], folder.path
+        return found(HUGGINGFACE)
     if folder.local is not None and folder.has(WEIGHTS):
-        return _open_file(inside(folder.local, WEIGHTS)), folder.path
+        return found(OWN, file=WEIGHTS)
     if folder.has(t5x.INDEX):
-        return t5x.open_legacy(folder), folder.path
+        return found(LEGACY)
     if folder.has(f"{t5x.ORBAX_ITEM}/{orbax.DATABASE}"):
-        # t5x and our training name the item alike, and its parameters not.
-        arrays = t5x.open_orbax(folder) or orbax.open_training(folder)
-        if not arrays:
-            raise CheckpointError(
-                f"{folder.path}/{t5x.ORBAX_ITEM} holds neither 'target' nor 'params'"
-            )
-        return arrays, folder.path
+        # t5x and our training name the item alike; t5x's has no folder of ours.
+        ours = folder.has(f"{orbax.EXTRA}/metadata")
+        return found(TRAINING if ours else T5X_ORBAX)
     if folder.has(orbax.DATABASE):
-        return orbax.open_own(folder), folder.path
+        return found(OWN_ORBAX)
     raise CheckpointError(f"no checkpoint at {folder.path}; wanted {WANTED}")
 
 
-def _open_file(file: pathlib.Path) -> dict[str, StoredArray]:
-    if file.suffix != ".safetensors":
-        return t5x.open_legacy(Folder.at(file.parent), file.name)
+@names_the_path
+def _open(
+    path: str, found: Found, failed: dict[str, str] | None
+) -> dict[str, StoredArray]:
+    folder = found.folder
+    if found.kind == HUGGINGFACE:
+        return huggingface.open_huggingface(folder.local)[0]
+    if found.kind in (OWN, WEIGHTS_FILE):
+        return _open_weights(inside(folder.local, found.file))
+    if found.kind in (LEGACY, ONE_FILE):
+        return t5x.open_legacy(folder, found.file or t5x.INDEX, failed)
+    if found.kind == OWN_ORBAX:
+        return orbax.open_own(folder)
+    arrays = t5x.open_orbax(folder) or orbax.open_training(folder)
+    if not arrays:
+        raise CheckpointError(
+            f"{path}/{t5x.ORBAX_ITEM} holds neither 'target' nor 'params'"
+        )
+    return arrays
+
+
+def open_found(
+    found: Found, failed: dict[str, str] | None = None
+) -> dict[str, StoredArray]:
+    """Find the parameters of a checkpoint that was recognized.
+
+    Args:
+      found: which.
+      failed: takes why an array cannot be opened, by name, in place of the error, for
+        formats with a file for each array.
+
+    Returns:
+      Arrays by t5x's name, none of them read.
+
+    Raises:
+      CheckpointError: if it cannot be opened.
+    """
+    return _open(found.path, found, failed)
+
+
+def _open_weights(file: pathlib.Path) -> dict[str, StoredArray]:
     arrays = huggingface.open_safetensors(file)
     if "shared.weight" in arrays:
         raise CheckpointError(

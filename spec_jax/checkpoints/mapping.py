@@ -113,6 +113,11 @@ def t5_config(config: Mapping[str, Any], has_lm_head: bool) -> dict[str, Any]:
     Raises:
       CheckpointError: if this is no T5, or one that t5x's network cannot express.
     """
+    if config.get("model_type") == "umt5":
+        raise CheckpointError(
+            "config.json: model_type 'umt5': every layer has its own table of relative "
+            "positions, and t5x's T5 has one a stack; wanted 't5' or 'mt5'"
+        )
     if config.get("model_type", "t5") not in ("t5", "mt5"):
         raise CheckpointError(
             f"config.json: model_type {config['model_type']!r}; wanted 't5' or 'mt5'"
@@ -142,6 +147,57 @@ def t5_config(config: Mapping[str, Any], has_lm_head: bool) -> dict[str, Any]:
     return fields | {
         "mlp_activations": ACTIVATIONS[activation],
         "logits_via_embedding": _tied(config, has_lm_head),
+    }
+
+
+def to_huggingface_config(fields: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    """A `config.json` that transformers 4 and 5 take alike.
+
+    Args:
+      fields: T5Config's arguments.
+      dtype: of the weights.
+
+    Returns:
+      What JSON can hold.
+
+    Raises:
+      CheckpointError: if transformers has no such T5.
+    """
+    activations = tuple(fields["mlp_activations"])
+    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+    if activations not in names:
+        raise CheckpointError(
+            f"mlp_activations {activations}: Hugging Face's T5 has one of {list(names)}"
+        )
+    described = {
+        "relative_attention_num_buckets": fields.get(
+            "relative_attention_num_buckets", FIXED["relative_attention_num_buckets"]
+        ),
+        "relative_attention_max_distance": fields.get(
+            "relative_attention_max_distance", FIXED["relative_attention_max_distance"]
+        ),
+        "layer_norm_epsilon": FIXED["layer_norm_epsilon"],
+    }
+    tied = bool(fields["logits_via_embedding"])
+    return {
+        "architectures": ["T5ForConditionalGeneration"],
+        "model_type": "t5",
+        **{theirs: fields[ours] for ours, theirs in FIELDS.items()},
+        **described,
+        "feed_forward_proj": names[activations],
+        "dropout_rate": fields.get("dropout_rate", 0.0),
+        "initializer_factor": 1.0,
+        "is_encoder_decoder": True,
+        "use_cache": True,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+        # transformers 4 acts on the first, 5 on the second.
+        "tie_word_embeddings": tied,
+        "scale_decoder_outputs": tied,
+        # The same for the two.
+        "torch_dtype": dtype,
+        "dtype": dtype,
     }
 
 
@@ -177,7 +233,9 @@ def resize_vocabulary(params: Mapping[str, Any], vocab_size: int) -> dict[str, A
 def _tied(config: Mapping[str, Any], has_lm_head: bool) -> bool:
     # transformers 5 always writes tie_word_embeddings true; what it acts on is this.
     scaled = config.get("scale_decoder_outputs")
-    tied = config.get("tie_word_embeddings", True) if scaled is None else scaled
+    # An mT5 is never tied; what its config.json leaves out, transformers takes so.
+    default = config.get("model_type") != "mt5"
+    tied = config.get("tie_word_embeddings", default) if scaled is None else scaled
     if not tied and not has_lm_head:
         raise CheckpointError(
             "config.json says that the logits have their own layer (T5 v1.1), but "

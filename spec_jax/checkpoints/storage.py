@@ -254,7 +254,10 @@ class Folder:
 
 
 def open_zarr(
-    stores: Mapping[str, dict], folder: Folder, driver: str = "zarr"
+    stores: Mapping[str, dict],
+    folder: Folder,
+    driver: str = "zarr",
+    failed: dict[str, str] | None = None,
 ) -> dict[str, StoredArray]:
     """Open many zarr arrays at once.
 
@@ -262,6 +265,7 @@ def open_zarr(
       stores: tensorstore's JSON for the folder of each array, by parameter name.
       folder: the checkpoint, for messages.
       driver: tensorstore's driver.
+      failed: takes why an array cannot be opened, by name, in place of the error.
 
     Returns:
       What was found, by parameter name; no data has been read.
@@ -286,6 +290,9 @@ def open_zarr(
         try:
             array = future.result()
         except STORE_ERRORS as error:
+            if failed is not None:
+                failed[name] = f"cannot be opened: {_short(error)}"
+                continue
             raise CheckpointError(
                 f"{name} of {folder.path} cannot be opened: {_short(error)}"
             ) from error

@@ -32,12 +32,15 @@ DRIVERS = ("file", "gfile", "gcs")
 ARRAY_CODES = (1, 3)
 
 
-def open_legacy(folder: Folder, index: str = INDEX) -> dict[str, StoredArray]:
+def open_legacy(
+    folder: Folder, index: str = INDEX, failed: dict[str, str] | None = None
+) -> dict[str, StoredArray]:
     """Find the parameters of a legacy or one-file checkpoint.
 
     Args:
       folder: the folder of the index.
       index: name of the msgpack file.
+      failed: takes why an array cannot be opened, by name, in place of the error.
 
     Returns:
       Parameters by t5x's name, without `target/`; none of them read.
@@ -47,11 +50,8 @@ def open_legacy(folder: Folder, index: str = INDEX) -> dict[str, StoredArray]:
         holds other things than arrays; or an array cannot be opened.
     """
     where = f"{folder.path}/{index}"
-    data = folder.read(index)
-    if data is None:
-        raise CheckpointError(f"there is no file {where}")
     inline, stores, described = {}, {}, {}
-    leaves = _leaves(_target(_unpack(data, where), where))
+    leaves = _leaves(_target(_read_index(folder, index), where))
     if not leaves:
         raise CheckpointError(f"{where}: its 'target' holds no parameters")
     for name, leaf in leaves:
@@ -62,10 +62,31 @@ def open_legacy(folder: Folder, index: str = INDEX) -> dict[str, StoredArray]:
             described[name] = leaf
         else:
             raise CheckpointError(_foreign(name, leaf, where))
-    arrays = open_zarr(stores, folder)
-    for name, leaf in described.items():
+    arrays = open_zarr(stores, folder, failed=failed)
+    for name in arrays.keys() & described.keys():
+        leaf = described[name]
         _check_described(arrays[name], leaf, f"{name} in {where}")
     return inline | arrays
+
+
+def read_step(folder: Folder, index: str = INDEX) -> int | None:
+    """The step that the index of a legacy or one-file checkpoint tells, if it does.
+
+    Args:
+      folder: the folder of the index.
+      index: name of the msgpack file.
+
+    Raises:
+      CheckpointError: if the index is missing or cut.
+    """
+    root = _read_index(folder, index)
+    root = root.get("optimizer", root) if isinstance(root, Mapping) else None
+    state = root.get("state") if isinstance(root, Mapping) else None
+    leaf = state.get("step") if isinstance(state, Mapping) else None
+    if not isinstance(leaf, msgpack.ExtType):
+        return leaf if isinstance(leaf, int) else None
+    step = _decode(leaf, f"state/step in {folder.path}/{index}")
+    return int(step.reshape(-1)[0]) if step.size == 1 else None
 
 
 def open_orbax(folder: Folder) -> dict[str, StoredArray]:
@@ -83,6 +104,14 @@ def open_orbax(folder: Folder) -> dict[str, StoredArray]:
     """
     arrays = open_ocdbt(folder, ORBAX_ITEM, "target.")
     return {name.replace(".", "/"): array for name, array in arrays.items()}
+
+
+def _read_index(folder: Folder, index: str) -> Any:
+    where = f"{folder.path}/{index}"
+    data = folder.read(index)
+    if data is None:
+        raise CheckpointError(f"there is no file {where}")
+    return _unpack(data, where)
 
 
 def _unpack(data: bytes, where: str) -> Any:

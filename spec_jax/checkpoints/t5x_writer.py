@@ -15,7 +15,12 @@ import tensorstore as ts
 from spec_jax.checkpoints.storage import STORE_ERRORS, CheckpointError
 from spec_jax.checkpoints.t5x import ARRAY_CODES, INDEX
 from spec_jax.checkpoints.validation import flatten, unflatten
-from spec_jax.checkpoints.whole import array_value, new_folder, whole_folder
+from spec_jax.checkpoints.whole import (
+    array_value,
+    copy_files,
+    new_folder,
+    whole_folder,
+)
 
 VERSION = 3
 CHUNK_BYTES = 64 * 2**20
@@ -28,6 +33,7 @@ def save_t5x(
     *,
     step: int = 0,
     dtype: Any = None,
+    files: Sequence[pathlib.Path] = (),
 ) -> pathlib.Path:
     """Write `checkpoint_N` in a folder: all of it or nothing, also when killed.
 
@@ -39,6 +45,7 @@ def save_t5x(
       params: nested dict of arrays, in t5x's tree; StoredArrays are read one by one.
       step: N.
       dtype: floating arrays are cast to it; None keeps theirs.
+      files: copied along, such as a vocabulary.
 
     Returns:
       The checkpoint's own path.
@@ -69,6 +76,7 @@ def save_t5x(
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
+        copy_files(files, folder)
     return final
 
 

@@ -9,10 +9,8 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import safetensors.numpy
-
 from spec_jax.checkpoints.huggingface import open_safetensors, opened
+from spec_jax.checkpoints.safetensors_writer import write_safetensors
 from spec_jax.checkpoints.storage import read_arrays
 from spec_jax.checkpoints.validation import flatten, unflatten
 
@@ -21,22 +19,21 @@ def save_weights(
     file: str | os.PathLike,
     params: Mapping[str, Any],
     metadata: Mapping[str, str] | None = None,
+    dtype: Any = None,
 ) -> None:
     """Write the file: all of it or nothing, also when killed.
 
     Args:
       file: is replaced if it exists.
-      params: nested dict of arrays.
+      params: nested dict of arrays; StoredArrays are read one by one.
       metadata: strings, kept in the file's head.
+      dtype: floating arrays are cast to it; None keeps theirs.
     """
     file = _path(file)
-    flat = {
-        name: np.asarray(array, order="C") for name, array in flatten(params).items()
-    }
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(safetensors.numpy.save(flat, dict(metadata or {})))
+            write_safetensors(stream, flatten(params), metadata, dtype)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o644)

@@ -5,7 +5,7 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,12 @@ def whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
             reason = error.strerror or str(error)
             raise CheckpointError(f"cannot write {path}: {reason}") from error
         raise
+
+
+def copy_files(files: Sequence[pathlib.Path], folder: pathlib.Path) -> None:
+    """Copies files into a folder, under their own names; content alone."""
+    for file in files:
+        shutil.copyfile(file, folder / file.name)
 
 
 def new_folder(path: str | os.PathLike) -> pathlib.Path:

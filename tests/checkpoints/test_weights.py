@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from spec_jax.checkpoints import (
     CheckpointError,
@@ -15,6 +16,7 @@ from spec_jax.checkpoints import (
     weights_metadata,
 )
 from spec_jax.checkpoints import weights as module
+from spec_jax.checkpoints.storage import DTYPES
 
 PARAMS = {
     "decoder": {"norm": {"scale": np.arange(3, dtype=np.float32)}},
@@ -56,6 +58,28 @@ def test_the_same_parameters_give_the_same_bytes(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def test_the_bytes_are_those_of_the_package_safetensors(tmp_path):
+    """Also of every dtype at once, and of an array without axes or numbers."""
+    params = {
+        dtype.name: np.ones((2, 3), dtype)
+        for dtype in sorted(DTYPES.values(), key=lambda dtype: dtype.name)
+    } | {"none": np.ones((0, 3), np.float32), "point": np.float64(2), "ü": np.ones(5)}
+    for metadata in (None, {"format": "pt"}):
+        save_weights(tmp_path / "ours", params, metadata)
+        plain = {name: np.asarray(array) for name, array in params.items()}
+        assert (tmp_path / "ours").read_bytes() == (
+            safetensors.numpy.save(plain, metadata)
+        )
+
+
+def test_cast_while_writing(tmp_path):
+    save_weights(tmp_path / "a", PARAMS, dtype="float32")
+    got = load_weights(tmp_path / "a")
+    assert got["embedding"].dtype == got["half"].dtype == np.float32
+    assert got["step"].dtype == np.int32
+    np.testing.assert_array_equal(got["embedding"], PARAMS["embedding"])
+
+
 def test_a_failing_write_leaves_the_old_file(tmp_path, monkeypatch):
     file = tmp_path / "params.safetensors"
     save_weights(file, PARAMS)
@@ -89,6 +113,6 @@ def test_a_missing_file_is_named(tmp_path):
 
 def test_a_name_below_another_array(tmp_path):
     file = tmp_path / "params.safetensors"
-    module.safetensors.numpy.save_file({"a": np.ones(1), "a/b": np.ones(1)}, file)
+    safetensors.numpy.save_file({"a": np.ones(1), "a/b": np.ones(1)}, file)
     with pytest.raises(CheckpointError, match="a/b"):
         load_weights(file)
