@@ -18,6 +18,10 @@ _CONFIGURABLES = {
     "load_pair": ("spec_jax.pairs", _PAIR),
     "load_causal_lm": ("spec_jax.pairs", ("generate", "compare")),
     "SamplingPolicy": ("spec_jax.core.sampling", ("demo", "generate", "compare")),
+    "TaskSource": (
+        "spec_jax.cli.task_source",
+        ("generate", "evaluate", "sweep"),
+    ),
     "EvaluateSettings": ("spec_jax.experiments.evaluate", ("evaluate",)),
     "make_rule": ("spec_jax.pairs", _PAIR),
     "make_lengths": ("spec_jax.pairs", _PAIR),

@@ -1,31 +1,41 @@
 """`spec-jax evaluate`: the paper's Table 2 for a pair."""
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 from spec_jax.cli.decoding import fastest_dtypes
 from spec_jax.cli.errors import UsageError
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
 from spec_jax.cli.settings import require
+from spec_jax.cli.task_source import TaskSource
 from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable, write_whole
 from spec_jax.core.sampling import SamplingPolicy
-from spec_jax.data.examples import TextTask, corpus_path, get_task, read_rows
-from spec_jax.data.samples import load_samples
-from spec_jax.experiments.evaluate import EvaluateSettings, evaluate
-from spec_jax.experiments.record import Record, append_record
+from spec_jax.data.datasets import TaskData
+from spec_jax.experiments.evaluate import EvaluateSettings, evaluate, run_head
+from spec_jax.experiments.example_results import predictions
+from spec_jax.experiments.inputs import shapes_up_to
+from spec_jax.experiments.journal import Journal, digest, json_line
+from spec_jax.experiments.outputs import Way
+from spec_jax.experiments.record import Record, append_record, read_records
 from spec_jax.pairs import Pair
 from spec_jax.reports import tables
 
-SAMPLES = {"ende": "translation", "summarize": "summarization"}
-"""Which committed samples stand in for a task's corpus."""
+RESULTS, EXAMPLES, PREDICTIONS = "results.jsonl", "examples", "inference_eval"
+"""In the output folder: records, what they are made of, and predictions."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,124 +45,188 @@ class EvaluateRun:
     Attributes:
       load_pair: loads the pair in a dtype.
       settings: of every measurement; its temperature is replaced.
+      output_dir: for results.jsonl, table.md, config.gin and the examples.
       tasks: each is measured at each temperature.
       temperatures: see `tasks`.
-      data_dir: where `spec-jax data debian` wrote; None takes the committed samples.
-      split: which part of the corpora.
-      output_dir: for results.jsonl, table.md and config.gin.
+      t5x_baseline: whether t5x's own sampling is timed too; None: where t5x is
+        installed.
       dtype: of speculative decoding; None is the fastest here.
       plain_dtype: of plain decoding; None is the fastest here.
 
     Raises:
-      ValueError: if there is no task or temperature, or a value is out of range.
+      ValueError: if there is no temperature, or a value is out of range.
     """
 
     load_pair: Callable[..., Pair]
     settings: EvaluateSettings
     output_dir: str
-    tasks: tuple[str, ...] = ("ende", "summarize")
+    tasks: TaskSource
     temperatures: tuple[float, ...] = (0.0, 1.0)
-    data_dir: str | None = None
-    split: str = "test"
+    t5x_baseline: bool | None = None
     dtype: str | None = None
     plain_dtype: str | None = None
 
     def __post_init__(self):
-        require(bool(self.tasks), "want at least one of the TASKS, got none")
         require(bool(self.temperatures), "want at least one of TEMPERATURES, got none")
-        for name in self.tasks:
-            get_task(name)
         for temperature in self.temperatures:
             SamplingPolicy(temperature=temperature)
 
+    def decode_shapes(self) -> tuple[tuple[int, int, int], ...]:
+        """(rows, padded input length, most new tokens) of every program."""
+        shapes = {
+            (self.settings.batch, length, most)
+            for longest, most in self.tasks.lengths()
+            for length in shapes_up_to(self.settings.input_lengths, longest)
+        }
+        return tuple(sorted(shapes))
+
 
 def main(invocation) -> None:
-    """Runs the command."""
+    """Runs the command; what a killed run measured is not measured again."""
     run: EvaluateRun = invocation.settings
     folder = pathlib.Path(run.output_dir)
-    check_writable(os.path.join(run.output_dir, "results.jsonl"), appended=True)
-    work = [
-        (get_task(name), rows, dataclasses.replace(run.settings, temperature=t))
-        for name in run.tasks
-        for rows in [task_rows(run, get_task(name))]
-        for t in run.temperatures
-    ]
+    check_writable(folder / RESULTS, appended=True)
     limit_cpu_threads(invocation.flags.cpu_threads, run.settings.batch)
     start_backend()
+    tasks = load_tasks(run)
     with make_console(stderr=True).status("loading the pair"):
         pairs = load_pairs(run)
+    tasks = tasks or run.tasks.load(pairs[0].vocabulary)
+    work = [
+        (data, dataclasses.replace(run.settings, temperature=temperature))
+        for data in tasks
+        for temperature in run.temperatures
+    ]
     # Not before: only then is it known which pair that is.
     write_whole(folder / "config.gin", invocation.operative_config())
-    records = measure(*pairs, work, folder)
+    records = measure(run, *pairs, work, folder)
     text = tables.markdown(records)
     write_whole(folder / "table.md", text)
     console = make_console()
     console.print(results_table(records))
     print_notes(console, records)
     console.print(f"\n{text}", soft_wrap=True, markup=False)
-    console.print(f"written to {folder}: results.jsonl, table.md, config.gin")
+    console.print(
+        f"written to {folder}: {RESULTS}, table.md, config.gin, {PREDICTIONS}/"
+    )
 
 
-def task_rows(run: EvaluateRun, task: TextTask) -> list[dict]:
-    """The rows of a task, from the corpora or the committed samples.
+def load_tasks(run: Any) -> list[TaskData]:
+    """The examples of a run's tasks, before any weights are read.
 
-    Raises:
-      UsageError: if the corpora are not there.
+    Empty where that cannot be: the vocabulary comes with the weights.
     """
-    if run.data_dir is None:
-        if task.name not in SAMPLES:
-            raise UsageError(f"there are no samples of {task.name}: give DATA_DIR")
-        return load_samples(SAMPLES[task.name])
-    path = corpus_path(run.data_dir, task, run.split)
-    if not path.exists():
-        raise UsageError(
-            f"no {path}; {_splits(run.data_dir, task)}"
-            f"`spec-jax data debian --output_dir={run.data_dir}` makes "
-            "train, validation and test"
-        )
-    return read_rows(path, task)
+    with make_console(stderr=True).status("reading the tasks"):
+        vocabulary = run.load_pair(abstract=True).vocabulary
+        return [] if vocabulary is None else run.tasks.load(vocabulary)
 
 
-def _splits(data_dir: str, task: TextTask) -> str:
-    """What there is, for a message."""
-    files = corpus_path(data_dir, task, "*")
-    names = sorted(path.name.split(".")[1] for path in files.parent.glob(files.name))
-    return f"there are the splits {', '.join(names)}; " if names else ""
-
-
-def load_pairs(run: EvaluateRun) -> tuple[Pair, Pair]:
+def load_pairs(run: Any) -> tuple[Pair, Pair]:
     """The pair for speculative and for plain decoding, which may be the same."""
     dtype, plain_dtype = fastest_dtypes(run.dtype, run.plain_dtype)
     pair = run.load_pair(dtype=dtype)
     return pair, pair if plain_dtype == dtype else run.load_pair(dtype=plain_dtype)
 
 
-def measure(pair: Pair, plain_pair: Pair, work, folder: pathlib.Path) -> list[Record]:
-    """Measures one after another; each record is written as soon as it is there."""
+def measure(run, pair: Pair, plain_pair: Pair, work, folder) -> list[Record]:
+    """Measures one after another; what is measured is written at once."""
     console = make_console(stderr=True)
     records = []
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
+        MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.fields[doing]}", style="dim"),
         console=console,
         disable=not console.is_terminal,
         transient=True,
     ) as bar:
-        for task, rows, settings in work:
-            name = f"{task.name}, T = {settings.temperature:g}"
+        for data, settings in work:
+            name = f"{data.name}, T = {settings.temperature:g}"
             shown = bar.add_task(name, total=None, doing="")
 
             def progress(done, total, doing, shown=shown):
                 bar.update(shown, completed=done, total=total, doing=doing)
 
-            record = evaluate(pair, plain_pair, task, rows, settings, progress)
-            append_record(folder / "results.jsonl", record)
+            def say(text, name=name):
+                console.print(f"{name}: {text}", markup=False, soft_wrap=True)
+
+            baseline = t5x_baseline(run, plain_pair, settings, data)
+            record = measure_one(
+                pair, plain_pair, data, settings, baseline, folder, progress, say
+            )
             records.append(record)
             if not console.is_terminal:
-                console.print(f"{name}: {record.speedup:.2f} times as fast")
+                say(f"{record.speedup:.2f} times as fast")
     return records
+
+
+def measure_one(
+    pair, plain_pair, data, settings, baseline, folder, progress, say
+) -> Record:
+    """One task at one temperature: examples, predictions, and the record."""
+    head = run_head(pair, plain_pair, data, settings, baseline and "t5x")
+    name = f"{data.name}-T{settings.temperature:g}-{digest(head)}"
+    with Journal(folder / EXAMPLES / f"{name}.jsonl", head) as journal:
+        if journal.lines:
+            count = len(journal.lines)
+            say(f"{count} of {len(data.examples)} examples are there: {journal.path}")
+        known = [r for r in kept_records(folder / RESULTS) if r.run == name]
+        if known:
+            return known[-1]
+        record, results = evaluate(
+            pair,
+            plain_pair,
+            data,
+            settings,
+            progress,
+            journal=journal,
+            baseline=baseline,
+        )
+        for way in ("plain", "speculative"):
+            lines = predictions(data, results, way, pair.vocabulary)
+            path = folder / PREDICTIONS / f"{name}-{way}.jsonl"
+            write_whole(path, map(json_line, lines))
+        record = dataclasses.replace(record, run=name)
+        # Last: it says that all the rest is there.
+        append_record(folder / RESULTS, record)
+        return record
+
+
+def kept_records(path: pathlib.Path) -> list[Record]:
+    """What runs before this one have measured."""
+    return read_records(path) if path.exists() else []
+
+
+def t5x_baseline(run: EvaluateRun, pair: Pair, settings, data: TaskData) -> Way | None:
+    """t5x's own sampling with a pair's target, or None.
+
+    Raises:
+      UsageError: if it is wanted and t5x is not installed.
+    """
+    if run.t5x_baseline is False:
+        return None
+    from spec_jax import adapters
+
+    if not adapters.t5x_installed():
+        if run.t5x_baseline:
+            raise UsageError(
+                "T5X_BASELINE wants t5x, which is not installed: install it from "
+                "https://github.com/google-research/t5x"
+            )
+        return None
+    from spec_jax.adapters.t5x import temperature_sample_decoder
+
+    decoder = temperature_sample_decoder(
+        pair.target.config,
+        pair.params["target"],
+        temperature=settings.temperature,
+        top_k=settings.top_k,
+        top_p=settings.top_p,
+        max_new_tokens=data.max_target_length,
+    )
+    return lambda batch: decoder(batch.inputs, batch.keys[0])
 
 
 def results_table(records: Sequence[Record]) -> Table:

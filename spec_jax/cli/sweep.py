@@ -9,12 +9,11 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from spec_jax.cli.errors import UsageError
-from spec_jax.cli.evaluate import load_pairs, task_rows
+from spec_jax.cli.evaluate import load_pairs, load_tasks
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
-from spec_jax.cli.settings import require
+from spec_jax.cli.task_source import TaskSource
 from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable, write_whole
-from spec_jax.data.examples import get_task
 from spec_jax.experiments.record import (
     JsonLine,
     append_record,
@@ -46,28 +45,21 @@ class SweepRun:
       settings: of the sweep.
       output_dir: for the records, sweep.md and config.gin.
       tasks: each is swept.
-      data_dir: where `spec-jax data debian` wrote; None takes the committed samples.
-      split: which part of the corpora.
       dtype: of speculative decoding; None is the fastest here.
       plain_dtype: of plain decoding; None is the fastest here.
-
-    Raises:
-      ValueError: if there is no task.
     """
 
     load_pair: Callable[..., Pair]
     settings: SweepSettings
     output_dir: str
-    tasks: tuple[str, ...] = ("ende",)
-    data_dir: str | None = None
-    split: str = "test"
+    tasks: TaskSource
     dtype: str | None = None
     plain_dtype: str | None = None
 
-    def __post_init__(self):
-        require(bool(self.tasks), "want at least one of the TASKS, got none")
-        for name in self.tasks:
-            get_task(name)
+    def decode_shapes(self) -> tuple[tuple[int, int, int], ...]:
+        """(rows, padded input length, most new tokens) of every program."""
+        length = self.settings.input_length
+        return tuple(sorted({(1, length, most) for _, most in self.tasks.lengths()}))
 
 
 def main(invocation) -> None:
@@ -76,22 +68,23 @@ def main(invocation) -> None:
     folder = pathlib.Path(run.output_dir)
     for name in (RECORDS, BLOCKS, BRANCHES):
         check_writable(os.path.join(run.output_dir, name), appended=True)
-    work = [(get_task(name), task_rows(run, get_task(name))) for name in run.tasks]
     limit_cpu_threads(invocation.flags.cpu_threads, 1)
     start_backend()
     console = make_console(stderr=True)
+    tasks = load_tasks(run)
     with console.status("loading the pair"):
         pairs = load_pairs(run)
+    tasks = tasks or run.tasks.load(pairs[0].vocabulary)
     check_same(folder, invocation.operative_config(), pairs)
     write_whole(folder / "config.gin", invocation.operative_config())
-    for task, rows in work:
-        _sweep(run, *pairs, task, rows, folder, console)
-        if not any(x.task == task.name for x in _kept(folder / BRANCHES, BranchGain)):
-            with console.status(f"{task.name}: other rules on the same drafts"):
-                blocks, branches = rule_gains(*pairs, task, rows, run.settings)
+    for data in tasks:
+        _sweep(run, *pairs, data, folder, console)
+        if not any(x.task == data.name for x in _kept(folder / BRANCHES, BranchGain)):
+            with console.status(f"{data.name}: other rules on the same drafts"):
+                blocks, branches = rule_gains(*pairs, data, run.settings)
             # The second file says that both are there.
-            _add(folder / BLOCKS, task.name, blocks)
-            _add(folder / BRANCHES, task.name, branches)
+            _add(folder / BLOCKS, data.name, blocks)
+            _add(folder / BRANCHES, data.name, branches)
     text = markdown(
         _kept(folder / RECORDS, SweepRecord),
         _kept(folder / BLOCKS, BlockGain),
@@ -122,10 +115,10 @@ def check_same(folder: pathlib.Path, config: str, pairs: Sequence[Pair]) -> None
         )
 
 
-def _sweep(run, pair, plain_pair, task, rows, folder, console) -> None:
+def _sweep(run, pair, plain_pair, data, folder, console) -> None:
     """Measures what is missing; each record is written as soon as it is there."""
     done = [record.cell for record in _kept(folder / RECORDS, SweepRecord)]
-    cells = list(combinations(run.settings, task.name))
+    cells = list(combinations(run.settings, data.name))
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
@@ -141,7 +134,7 @@ def _sweep(run, pair, plain_pair, task, rows, folder, console) -> None:
             text = f"{name}, T = {temperature:g}: {draft}, {rule}, {lengths}"
             bar.update(shown, description=text)
 
-        records = sweep(pair, plain_pair, task, rows, run.settings, done, begin)
+        records = sweep(pair, plain_pair, data, run.settings, done, begin)
         for record in records:
             append_record(folder / RECORDS, record)
             bar.advance(shown)

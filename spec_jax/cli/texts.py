@@ -1,7 +1,7 @@
 """Texts in, from arguments, a file or stdin, and results out to files."""
 
 import contextlib
-import json
+import glob
 import os
 import pathlib
 import re
@@ -74,7 +74,7 @@ def check_writable(path: str | pathlib.Path, appended: bool = False) -> None:
     folder = os.path.dirname(os.path.realpath(path))
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)
-    if _is_device(path):
+    if is_device(path):
         allowed = os.access(path, os.W_OK)
     elif not os.path.isdir(folder):
         raise UsageError(f"cannot write {path}: {folder} is not a folder")
@@ -100,10 +100,11 @@ def whole_file(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
     final = pathlib.Path(os.path.realpath(path))
     part = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
-        if _is_device(path):
+        if is_device(path):
             yield pathlib.Path(path)
             return
         final.parent.mkdir(parents=True, exist_ok=True)
+        _forget_killed(final)
         try:
             yield part
             os.replace(part, final)
@@ -113,6 +114,25 @@ def whole_file(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
         raise  # the reader has enough
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _forget_killed(final: pathlib.Path) -> None:
+    """Removes what programs that were killed have left of the same file."""
+    for left in final.parent.glob(f".{glob.escape(final.name)}.*.tmp"):
+        pid = left.name.split(".")[-2]
+        if pid.isdigit() and not _runs(int(pid)):
+            left.unlink(missing_ok=True)
+
+
+def _runs(pid: int) -> bool:
+    """Whether there is a process of that number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def write_whole(path: str | pathlib.Path, content: str | Iterable[str]) -> None:
@@ -126,11 +146,6 @@ def write_whole(path: str | pathlib.Path, content: str | Iterable[str]) -> None:
         file.writelines(lines)
 
 
-def _is_device(path: str | pathlib.Path) -> bool:
+def is_device(path: str | pathlib.Path) -> bool:
     """Whether something other than a file is there, such as /dev/null or a pipe."""
     return os.path.exists(path) and not os.path.isfile(path)
-
-
-def json_line(row: dict) -> str:
-    """A row of a JSON Lines file."""
-    return json.dumps(row, ensure_ascii=False) + "\n"

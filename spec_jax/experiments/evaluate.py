@@ -5,39 +5,23 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import jax
-import numpy as np
-from jaxtyping import Float
-
 from spec_jax.core import theory
-from spec_jax.core.rules import AnyRule, CoupledRule, is_lossless
-from spec_jax.core.sampling import SamplingPolicy
-from spec_jax.data import metrics
-from spec_jax.data.batches import pad
-from spec_jax.data.examples import TextTask
-from spec_jax.decoding.autoregressive import Autoregressive
-from spec_jax.decoding.speculative import Speculative
+from spec_jax.core.rules import AnyRule
+from spec_jax.data.datasets import TaskData
 from spec_jax.drafts import FixedLength, LengthPolicy
-from spec_jax.experiments.alpha import (
-    Alpha,
-    acceptances,
-    distributions,
-    mean_acceptance,
+from spec_jax.experiments.bench import Bench
+from spec_jax.experiments.costs import StepCosts
+from spec_jax.experiments.example_results import (
+    ExampleResult,
+    alpha_of,
+    decoded_by,
 )
-from spec_jax.experiments.costs import StepCosts, step_costs
-from spec_jax.experiments.inputs import (
-    InputBatch,
-    encode_examples,
-    in_one_shape,
-    make_batches,
+from spec_jax.experiments.journal import (
+    Journal,
+    digest_of_parameters,
+    digest_of_texts,
 )
-from spec_jax.experiments.outputs import (
-    Decoded,
-    decode_all,
-    decode_alternately,
-    find_differences,
-    share_identical,
-)
+from spec_jax.experiments.outputs import Decoded, Way, share_identical
 from spec_jax.experiments.record import (
     Record,
     cpu_threads,
@@ -48,7 +32,6 @@ from spec_jax.experiments.record import (
 )
 from spec_jax.pairs import DRAFTS, Pair
 
-METRICS = {"bleu": metrics.bleu, "rouge": metrics.rouge}
 UNSTEADY = 1.1
 """Repeats that differ by more than this factor are warned about."""
 BUSY = 1.25
@@ -68,7 +51,6 @@ class EvaluateSettings:
       batch: rows of a call.
       repeats: timed calls of each batch.
       seed: with an example's index it decides a row's draws.
-      num_examples: the first rows of the task; None takes all.
       input_lengths: encoder tokens a compiled shape holds; longer inputs are cut
         to the longest.
       top_k: see `SamplingPolicy`, for target and draft.
@@ -89,7 +71,6 @@ class EvaluateSettings:
     batch: int = 1
     repeats: int = 3
     seed: int = 0
-    num_examples: int | None = 64
     input_lengths: tuple[int, ...] = (16, 32, 48, 64, 96, 128, 192, 256)
     top_k: int = 0
     top_p: float = 1.0
@@ -101,9 +82,9 @@ class EvaluateSettings:
 
     def __post_init__(self):
         object.__setattr__(self, "input_lengths", tuple(sorted(self.input_lengths)))
-        for name in ("gamma", "batch", "repeats", "num_examples"):
+        for name in ("gamma", "batch", "repeats"):
             value = getattr(self, name)
-            if value is not None and value < 1:
+            if value < 1:
                 raise ValueError(f"want {name} >= 1, got {value}")
         if self.draft not in DRAFTS:
             raise ValueError(f"want a draft of {', '.join(DRAFTS)}, got {self.draft!r}")
@@ -116,11 +97,13 @@ class EvaluateSettings:
 def evaluate(
     pair: Pair,
     plain_pair: Pair | None,
-    task: TextTask,
-    rows: Sequence[dict],
+    data: TaskData,
     settings: EvaluateSettings,
     progress: Progress | None = None,
-) -> Record:
+    *,
+    journal: Journal | None = None,
+    baseline: Way | None = None,
+) -> tuple[Record, list[ExampleResult]]:
     """Decodes a task both ways, alternately, and takes the figures of Table 2.
 
     docs/measurements.md defines every figure.
@@ -129,103 +112,109 @@ def evaluate(
       pair: in the dtype in which speculative decoding is fastest.
       plain_pair: the same pair in the dtype in which plain decoding is fastest;
         None: `pair`.
-      task: says where texts stand in a row and how outputs are scored.
-      rows: of the task; the first `settings.num_examples` are decoded.
+      data: examples of the task, and how outputs are scored.
       settings: what to measure.
       progress: told how far it is.
+      journal: of this run: the examples in it are not decoded again, and each batch
+        is added to it as soon as it is measured. See `run_head`.
+      baseline: another decoder of the same target that is timed too; it gives tokens
+        [b, max_new_tokens], 0 past a row's end.
 
     Returns:
-      The record of one run.
+      The record of one run, and what was measured of each example.
 
     Raises:
-      ValueError: if there is no row, or the pairs have different vocabularies.
+      ValueError: if there is no example, or the pairs have different vocabularies.
     """
     plain_pair = plain_pair or pair
-    small = pair
-    pair = pair.using(settings.draft)
-    if pair.vocabulary != plain_pair.vocabulary:
-        raise ValueError(
-            f"want one pair in two dtypes, got vocabularies {pair.vocabulary} and "
-            f"{plain_pair.vocabulary}"
-        )
-    rows = rows[: settings.num_examples]
-    longest = settings.input_lengths[-1]
-    examples, cut = encode_examples(rows, task, pair.vocabulary, longest)
-    batches = make_batches(
-        examples,
-        batch=settings.batch,
-        input_lengths=settings.input_lengths,
-        max_new_tokens=task.max_target_length,
-        seed=settings.seed,
-    )
-    policy = sampling_policy(pair, settings)
-    coupled = isinstance(settings.rule, CoupledRule)
-    # What a row's output is, whoever decodes it: then outputs are compared.
-    comparable = (policy.is_greedy() or coupled) and is_lossless(settings.rule)
-    plain = plain_pair.autoregressive(policy, settings.rule)
-    choices = settings.gamma, policy, settings.rule, settings.lengths
-    speculative = pair.speculative(*choices)
-    steps = _Steps(progress, 2 * len(batches) + 2)
-
-    decoded, compile_seconds = decode_alternately(
-        {
-            "plain": (plain, plain_pair.params),
-            "speculative": (speculative, pair.params),
-        },
-        batches,
-        settings.repeats,
-        steps.begin,
-    )
-    alpha = measure_alpha(
-        speculative, pair.params, batches, decoded["plain"], steps.begin
-    )
+    bench = Bench(pair, plain_pair, data, settings, baseline)
+    done = [ExampleResult.from_line(x) for x in journal.lines] if journal else []
+    results = {result.index: result for result in done}
+    steps = _Steps(progress, len(bench.batches) + 1)
+    for number, batch in enumerate(bench.batches):
+        steps.begin(bench.doing(batch))
+        missing = {member.index for member in batch.members} - results.keys()
+        if missing:
+            # Of a batch that a kill cut in half only the rest is added.
+            new = [r for r in bench.measure(number, batch) if r.index in missing]
+            if journal is not None:
+                journal.append([result.line() for result in new])
+            results |= {result.index: result for result in new}
     steps.begin("costs of a step")
-    costs = measure_costs(plain, plain_pair.params, speculative, pair.params, batches)
-    steps.begin("comparing outputs")
-    identical, differences = None, ()
-    if comparable:
-        # Two dtypes round differently: the algorithm is compared in one.
-        same_dtype = decoded["speculative"]
-        if pair.dtype != plain_pair.dtype:
-            exact = plain_pair.using(settings.draft)
-            same_dtype = decode_all(exact.speculative(*choices), exact.params, batches)
-        identical = share_identical(decoded["plain"], same_dtype)
-        differences = find_differences(
-            plain, plain_pair.params, batches, decoded["plain"], same_dtype
-        )
-    if settings.score_draft and settings.draft == "model":
-        alone = dataclasses.replace(small.autoregressive(policy), target=small.draft)
-        params = {"target": small.params["draft"]}
-        decoded["draft"] = decode_all(alone, params, in_one_shape(batches))
+    costs = bench.costs()
     steps.end()
+    ordered = [results[index] for index in sorted(results)]
+    return record_of(bench, ordered, costs), ordered
 
+
+def run_head(
+    pair: Pair,
+    plain_pair: Pair,
+    data: TaskData,
+    settings: EvaluateSettings,
+    baseline: str | None = None,
+) -> dict[str, Any]:
+    """What must be the same for examples to be of one run, as JSON holds it.
+
+    Args:
+      pair: see `evaluate`.
+      plain_pair: see `evaluate`.
+      data: see `evaluate`.
+      settings: see `evaluate`.
+      baseline: its name, where there is one.
+    """
+    texts = (f"{example.inputs} {example.target!r}" for example in data.examples)
+    return {
+        "task": data.name,
+        "examples": digest_of_texts(texts),
+        "lengths": [data.max_input_length, data.max_target_length],
+        "settings": repr(settings),
+        "pair": pair.name,
+        "parameters": digest_of_parameters(pair.params),
+        "baseline": baseline,
+        "dtypes": [pair.dtype.name, plain_pair.dtype.name],
+        "device": describe_device(),
+        "cpu_threads": cpu_threads(),
+        "versions": versions(),
+    }
+
+
+def record_of(
+    bench: Bench, results: Sequence[ExampleResult], costs: StepCosts
+) -> Record:
+    """The figures of all examples."""
+    settings, data = bench.settings, bench.data
+    decoded = {way: decoded_by(results, way) for way in results[0].tokens}
+    alpha = alpha_of(results)
     fast, slow = decoded["speculative"], decoded["plain"]
-    stats = fast.total
+    exact = decoded.get("exact", fast)
+    stats, rule = fast.total, bench.speculative.rule
     speedup = fast.tokens_per_second / slow.tokens_per_second
     # Sums of probabilities may round to more than 1.
     formula = theory.speedup(
         min(alpha.mean, 1.0), settings.gamma, costs.c, costs.verify_cost
     )
+    load, longest = _load(), bench.longest
     return Record(
-        task=task.name,
-        pair=pair.name,
+        task=data.name,
+        pair=bench.pair.name,
         draft=settings.draft,
-        rule=_kind(speculative.rule, "Rule"),
-        lossless=speculative.rule.lossless,
-        lenience=getattr(speculative.rule, "lenience", None),
+        rule=_kind(rule, "Rule"),
+        lossless=rule.lossless,
+        lenience=getattr(rule, "lenience", None),
         lengths="fixed" if settings.lengths is None else _lengths(settings.lengths),
         temperature=settings.temperature,
         gamma=settings.gamma,
         batch=settings.batch,
-        policy={name: getattr(policy, name) for name in ("top_k", "top_p", "min_p")},
-        dtype=pair.dtype.name,
-        plain_dtype=plain_pair.dtype.name,
+        policy={k: getattr(bench.policy, k) for k in ("top_k", "top_p", "min_p")},
+        dtype=bench.pair.dtype.name,
+        plain_dtype=bench.plain_pair.dtype.name,
         device=describe_device(),
         cpu_threads=cpu_threads(),
         versions=versions(),
         seed=settings.seed,
-        num_examples=len(examples),
-        inputs_cut=cut,
+        num_examples=len(data.examples),
+        inputs_cut=bench.cut,
         alpha=alpha.mean,
         alpha_stderr=alpha.stderr,
         alpha_tokens=alpha.num_tokens,
@@ -241,122 +230,43 @@ def evaluate(
         speedup=speedup,
         speedup_formula=formula,
         speedup_of_formula=speedup / formula,
-        identical=identical,
-        identical_across_dtypes=share_identical(slow, fast) if comparable else None,
-        differences=differences,
-        metrics=_score(task, pair, examples, decoded),
-        compile_seconds=compile_seconds,
+        identical=share_identical(slow, exact) if bench.comparable else None,
+        identical_across_dtypes=(
+            share_identical(slow, fast) if bench.comparable else None
+        ),
+        differences=tuple(r.difference for r in results if r.difference),
+        metrics=_scores(bench, decoded),
+        baseline=_against(decoded.get("baseline"), fast, slow, bench.comparable),
+        compile_seconds=sum(result.compile_seconds for result in results),
         repeats=settings.repeats,
         date=today(),
-        warnings=tuple(_warnings(alpha, costs, cut, longest, slow, fast, _load())),
+        warnings=tuple(_warnings(alpha, costs, bench.cut, longest, slow, fast, load)),
     )
 
 
-def sampling_policy(pair: Pair, settings: EvaluateSettings) -> SamplingPolicy:
-    """The policy of target, draft and baseline."""
-    return pair.policy(
-        settings.temperature,
-        top_k=settings.top_k,
-        top_p=settings.top_p,
-        min_p=settings.min_p,
-    )
-
-
-def measure_alpha(
-    speculative: Speculative,
-    params: Any,
-    batches: Sequence[InputBatch],
-    plain: Decoded,
-    begin: Callable[[str], None] = lambda text: None,
-) -> Alpha:
-    """alpha on the outputs of plain decoding, by the speculative pair's models."""
-    models = (speculative.target, speculative.draft, speculative.policy, params)
-    betas, lengths = [], []
-    for rows, counts in _along(acceptances, models, batches, plain, begin):
-        betas += list(np.asarray(rows))
-        lengths += counts
-    return mean_acceptance(betas, lengths)
-
-
-def laws_along(
-    pair: Pair,
-    policy: SamplingPolicy,
-    draft_policy: SamplingPolicy,
-    batches: Sequence[InputBatch],
-    plain: Decoded,
-) -> tuple[Float[np.ndarray, "m v"], Float[np.ndarray, "m v"]]:
-    """p and q at every token of the outputs of plain decoding.
-
-    Args:
-      pair: of the models.
-      policy: from the target's logits to p.
-      draft_policy: from the draft's to q.
-      batches: all batches.
-      plain: the outputs.
-    """
-    models = (pair.target, pair.draft_source(1, draft_policy), policy, pair.params)
-    laws: list[list[np.ndarray]] = [[], []]
-    for (p, q), counts in _along(distributions, models, batches, plain):
-        for kept, rows in zip(laws, (p, q)):
-            kept += [np.asarray(x[:count]) for x, count in zip(rows, counts)]
-    p, q = (np.concatenate(kept) for kept in laws)
-    return p, q
-
-
-def _along(measure, models, batches, plain: Decoded, begin=lambda text: None):
-    """What `measure` gives along the outputs of each batch, and their lengths."""
-    for batch in in_one_shape(batches):
-        begin("alpha")
-        outputs = [plain.tokens[member.index] for member in batch.members]
-        counts = [len(tokens) for tokens in outputs]
-        found = measure(
-            *models,
-            batch.inputs,
-            batch.prompt,
-            pad(outputs, batch.max_new_tokens, len(batch.limits)),
-            np.array(counts + [0] * batch.padding),
-            batch.keys,
-        )
-        members = len(outputs)
-        yield jax.tree.map(lambda rows, n=members: rows[:n], found), counts
-
-
-def measure_costs(
-    plain: Autoregressive,
-    plain_params: Any,
-    speculative: Speculative,
-    params: Any,
-    batches: Sequence[InputBatch],
-) -> StepCosts:
-    """The costs of a step at the input length that most examples have."""
-    examples: dict[int, int] = {}
-    for batch in batches:
-        length = batch.inputs.shape[1]
-        examples[length] = examples.get(length, 0) + len(batch.members)
-    commonest = max(examples, key=lambda length: examples[length])
-    batch = next(b for b in batches if b.inputs.shape[1] == commonest)
-    return step_costs(
-        plain,
-        plain_params,
-        speculative,
-        params,
-        batch.inputs,
-        batch.prompt,
-        batch.keys,
-        max_new_tokens=batch.max_new_tokens,
-    )
-
-
-def _score(task, pair, examples, decodings: dict[str, Decoded]) -> dict[str, dict]:
-    references = [example.reference for example in examples]
+def _scores(bench: Bench, decoded: dict[str, Decoded]) -> dict[str, dict]:
+    vocabulary = bench.pair.vocabulary
     scores = {}
-    for name, decoded in decodings.items():
-        texts = [
-            pair.vocabulary.decode(decoded.tokens[example.index].tolist())
-            for example in examples
-        ]
-        scores[name] = METRICS[task.metric](texts, references)
+    for name in ("plain", "speculative", "draft"):
+        if name in decoded:
+            tokens = decoded[name].tokens
+            scores[name] = bench.data.score(
+                [vocabulary.decode(tokens[i].tolist()) for i in sorted(tokens)]
+            )
     return scores
+
+
+def _against(
+    baseline: Decoded | None, fast: Decoded, slow: Decoded, comparable: bool
+) -> dict[str, float | None] | None:
+    """How another decoder of the target compares; None where there was none."""
+    if baseline is None:
+        return None
+    return {
+        "tokens_per_second": baseline.tokens_per_second,
+        "speedup": fast.tokens_per_second / baseline.tokens_per_second,
+        "identical": share_identical(slow, baseline) if comparable else None,
+    }
 
 
 def _warnings(alpha, costs, cut, longest, plain, fast, load) -> Iterator[str]:

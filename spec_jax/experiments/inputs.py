@@ -1,7 +1,7 @@
 """Examples of a task as batches of few shapes, whose rows do not know each other."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -9,18 +9,18 @@ import numpy as np
 from jaxtyping import Array, Int, Key
 
 from spec_jax.data.batches import pad, round_up
-from spec_jax.data.examples import TextTask, encode_input
-from spec_jax.data.vocabulary import EOS_ID, SentencePieceVocabulary
+from spec_jax.data.datasets import TaskExample
+from spec_jax.data.examples import truncate
+from spec_jax.data.vocabulary import EOS_ID
 from spec_jax.pairs import START_ID
 
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """One example: its index in the task, its encoder tokens, its reference."""
+    """One example: its index in the task, and its encoder tokens."""
 
     index: int
     tokens: tuple[int, ...]
-    reference: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,32 +49,26 @@ class InputBatch:
         return len(self.limits) - len(self.members)
 
 
-def encode_examples(
-    rows: Sequence[dict],
-    task: TextTask,
-    vocabulary: SentencePieceVocabulary,
-    longest: int,
+def cut_inputs(
+    examples: Iterable[TaskExample], longest: int
 ) -> tuple[list[Input], int]:
-    """Rows as encoder tokens, and how many of them were cut.
+    """What the encoder reads of each example, and how many of them were cut.
 
     Args:
-      rows: of the task.
-      task: its prefix and fields.
-      vocabulary: of the pair.
+      examples: of a task.
       longest: encoder tokens; a cut input still ends with the end of sequence.
-
-    Raises:
-      ValueError: if there is no row.
     """
-    if not rows:
-        raise ValueError(f"want at least one row of the task {task.name}, got none")
-    examples, cut = [], 0
-    for index, row in enumerate(rows):
-        tokens = encode_input(row[task.inputs], task, vocabulary)
-        if len(tokens) > longest:
-            tokens, cut = [*tokens[: longest - 1], EOS_ID], cut + 1
-        examples.append(Input(index, tuple(tokens), row[task.targets]))
-    return examples, cut
+    inputs, cut = [], 0
+    for example in examples:
+        tokens = tuple(truncate(example.inputs, longest))
+        cut += len(tokens) < len(example.inputs)
+        inputs.append(Input(example.index, tokens))
+    return inputs, cut
+
+
+def shapes_up_to(lengths: Sequence[int], longest: int) -> tuple[int, ...]:
+    """Padded lengths of inputs: those below the longest, and the longest itself."""
+    return (*sorted(length for length in lengths if length < longest), longest)
 
 
 def make_batches(
@@ -126,7 +120,11 @@ def make_batches(
 def in_one_shape(batches: Sequence[InputBatch]) -> Iterator[InputBatch]:
     """The batches padded to one input length: one program where none is timed."""
     longest = max(batch.inputs.shape[1] for batch in batches)
-    for batch in batches:
-        more = longest - batch.inputs.shape[1]
-        inputs = jnp.pad(batch.inputs, ((0, 0), (0, more)))
-        yield dataclasses.replace(batch, inputs=inputs)
+    return (padded_to(batch, longest) for batch in batches)
+
+
+def padded_to(batch: InputBatch, length: int) -> InputBatch:
+    """The same batch with longer padding of its inputs."""
+    more = length - batch.inputs.shape[1]
+    inputs = jnp.pad(batch.inputs, ((0, 0), (0, more)))
+    return dataclasses.replace(batch, inputs=inputs)

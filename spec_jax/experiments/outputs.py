@@ -15,10 +15,13 @@ from spec_jax.core.draws import gumbel, position_keys
 from spec_jax.decoding.autoregressive import Autoregressive
 from spec_jax.decoding.loop import Generation, generate
 from spec_jax.decoding.stats import Statistics
-from spec_jax.experiments.clock import time_alternately, time_call
+from spec_jax.experiments.clock import Timing, time_alternately, time_call
 from spec_jax.experiments.inputs import InputBatch
 from spec_jax.experiments.record import Difference
 from spec_jax.pairs import START_ID
+
+Way = Callable[[InputBatch], Any]
+"""Decodes a batch."""
 
 
 @dataclasses.dataclass
@@ -86,11 +89,43 @@ def decode(algorithm: Algorithm, params: Any, batch: InputBatch) -> Generation:
     )
 
 
+class Alternation:
+    """Ways of decoding a batch, timed in turn; calls that compile are timed apart.
+
+    Args:
+      ways: what decodes a batch, by name.
+      repeats: timed calls of each batch and way.
+    """
+
+    def __init__(self, ways: Mapping[str, Way], repeats: int):
+        self._ways, self._repeats = dict(ways), repeats
+        self._compiled: set[int] = set()
+
+    def is_new(self, batch: InputBatch) -> bool:
+        """Whether the batch's shape is still to be compiled."""
+        return batch.inputs.shape[1] not in self._compiled
+
+    def time(self, batch: InputBatch) -> tuple[dict[str, Timing], float]:
+        """Decodes a batch in every way.
+
+        Returns:
+          Results and times by way, and the seconds of the calls that compiled: the
+          first of each way and shape, which decode the batch as well.
+        """
+        calls = {
+            name: functools.partial(way, batch) for name, way in self._ways.items()
+        }
+        compiling = 0.0
+        if self.is_new(batch):
+            compiling = sum(time_call(call)[0] for call in calls.values())
+            self._compiled.add(batch.inputs.shape[1])
+        return time_alternately(calls, self._repeats), compiling
+
+
 def decode_alternately(
     ways: Mapping[str, tuple[Algorithm, Any]],
     batches: Sequence[InputBatch],
     repeats: int,
-    begin: Callable[[str], None] = lambda text: None,
 ) -> tuple[dict[str, Decoded], float]:
     """Decodes every batch in several ways, timed in turn.
 
@@ -98,28 +133,19 @@ def decode_alternately(
       ways: an algorithm and its parameters by name.
       batches: of any shapes.
       repeats: timed calls of each batch.
-      begin: told what begins, once for each batch.
 
     Returns:
-      What each way gave, and the seconds of the calls that compiled: the first of
-      each way and shape, which decode a batch as well.
+      What each way gave, and the seconds of the calls that compiled.
     """
     decoded = {name: Decoded() for name in ways}
-    compiling, compiled = 0.0, set()
+    turns = Alternation(
+        {name: functools.partial(decode, *way) for name, way in ways.items()}, repeats
+    )
+    compiling = 0.0
     for batch in batches:
-        calls = {
-            name: functools.partial(decode, algorithm, params, batch)
-            for name, (algorithm, params) in ways.items()
-        }
-        length = batch.inputs.shape[1]
-        new = length not in compiled
-        begin(
-            f"{'compiling for' if new else 'decoding'} inputs of up to {length} tokens"
-        )
-        if new:
-            compiling += sum(time_call(call)[0] for call in calls.values())
-            compiled.add(length)
-        for name, timing in time_alternately(calls, repeats).items():
+        timings, compiled = turns.time(batch)
+        compiling += compiled
+        for name, timing in timings.items():
             decoded[name].add(batch, timing.result, timing.seconds)
     return decoded, compiling
 
@@ -143,45 +169,44 @@ def share_identical(one: Decoded, other: Decoded) -> float:
 def find_differences(
     algorithm: Autoregressive,
     params: Any,
-    batches: Sequence[InputBatch],
-    plain: Decoded,
-    speculative: Decoded,
-) -> tuple[Difference, ...]:
+    batch: InputBatch,
+    plain: Sequence[np.ndarray],
+    speculative: Sequence[np.ndarray],
+) -> dict[int, Difference]:
     """Where rows first differ, and how near the target's choice was there.
 
     Args:
       algorithm: plain decoding, greedy or with Gumbel noise.
       params: its parameters; the target is run on the plain output.
-      batches: all batches.
-      plain: its outputs.
+      batch: the examples.
+      plain: its outputs, row by row.
       speculative: outputs that should be the same.
 
     Returns:
-      One entry for each example whose outputs differ.
+      By index, one entry for each example whose outputs differ.
     """
-    found = []
-    for batch in batches:
-        for row, member in enumerate(batch.members):
-            ours, theirs = plain.tokens[member.index], speculative.tokens[member.index]
-            if np.array_equal(ours, theirs):
-                continue
-            shared = min(len(ours), len(theirs))
-            unequal = np.flatnonzero(ours[:shared] != theirs[:shared])
-            position = int(unequal[0]) if len(unequal) else shared
-            before = jnp.asarray(np.concatenate([[START_ID], ours[:position]]))[None]
-            gap = _top_gap(
-                algorithm,
-                params,
-                batch.inputs[row : row + 1],
-                before,
-                batch.keys[row : row + 1],
-            )
-            tokens = (
-                int(tokens[position]) if position < len(tokens) else None
-                for tokens in (ours, theirs)
-            )
-            found.append(Difference(member.index, position, *tokens, gap=gap))
-    return tuple(sorted(found, key=lambda difference: difference.example))
+    found = {}
+    for row, member in enumerate(batch.members):
+        ours, theirs = plain[row], speculative[row]
+        if np.array_equal(ours, theirs):
+            continue
+        shared = min(len(ours), len(theirs))
+        unequal = np.flatnonzero(ours[:shared] != theirs[:shared])
+        position = int(unequal[0]) if len(unequal) else shared
+        before = jnp.asarray(np.concatenate([[START_ID], ours[:position]]))[None]
+        gap = _top_gap(
+            algorithm,
+            params,
+            batch.inputs[row : row + 1],
+            before,
+            batch.keys[row : row + 1],
+        )
+        tokens = (
+            int(tokens[position]) if position < len(tokens) else None
+            for tokens in (ours, theirs)
+        )
+        found[member.index] = Difference(member.index, position, *tokens, gap=gap)
+    return found
 
 
 def _top_gap(algorithm: Autoregressive, params, inputs, before, key) -> float:

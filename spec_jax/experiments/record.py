@@ -117,6 +117,8 @@ class Record(JsonLine):
     compile_seconds: float
     repeats: int
     date: str
+    baseline: dict[str, float | None] | None = None
+    run: str = ""
     lossless: bool = True
     lenience: float | None = None
     lengths: str = "fixed"

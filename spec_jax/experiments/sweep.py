@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from spec_jax.core.sampling import SamplingPolicy
-from spec_jax.data.examples import TextTask
+from spec_jax.data.datasets import TaskData
 from spec_jax.drafts import FixedLength
 from spec_jax.experiments.alpha import Alpha
 from spec_jax.experiments.costs import StepCosts, step_costs
-from spec_jax.experiments.evaluate import laws_along, measure_alpha
-from spec_jax.experiments.inputs import InputBatch, encode_examples, make_batches
+from spec_jax.experiments.figures import laws_along, measure_alpha
+from spec_jax.experiments.inputs import InputBatch, cut_inputs, make_batches
 from spec_jax.experiments.outputs import Decoded, decode_alternately
 from spec_jax.experiments.record import (
     JsonLine,
@@ -195,8 +195,7 @@ def combinations(settings: SweepSettings, task: str) -> Iterator[tuple]:
 def sweep(
     pair: Pair,
     plain_pair: Pair,
-    task: TextTask,
-    rows: Sequence[dict],
+    data: TaskData,
     settings: SweepSettings,
     done: Sequence[tuple] = (),
     begin: Callable[[tuple], None] = lambda cell: None,
@@ -206,8 +205,7 @@ def sweep(
     Args:
       pair: in the dtype in which speculative decoding is fastest.
       plain_pair: in the one in which plain decoding is.
-      task: says where texts stand in a row.
-      rows: of the task.
+      data: examples of the task.
       settings: what is swept.
       done: cells that are passed over.
       begin: told what begins.
@@ -218,10 +216,10 @@ def sweep(
     Raises:
       ValueError: if no text is short enough.
     """
-    batches = sweep_batches(pair, task, rows, settings)
+    batches = sweep_batches(data, settings)
     parts = Parts(pair, plain_pair, batches, settings)
     for _, cells in itertools.groupby(
-        combinations(settings, task.name), key=lambda cell: cell[:3]
+        combinations(settings, data.name), key=lambda cell: cell[:3]
     ):
         for cell in cells:
             if cell not in done:
@@ -231,15 +229,13 @@ def sweep(
         jax.clear_caches()
 
 
-def sweep_batches(
-    pair: Pair, task: TextTask, rows: Sequence[dict], settings: SweepSettings
-) -> list[InputBatch]:
+def sweep_batches(data: TaskData, settings: SweepSettings) -> list[InputBatch]:
     """The texts of a sweep, one a batch and all of one shape.
 
     Raises:
       ValueError: if no text is short enough.
     """
-    examples, _ = encode_examples(rows, task, pair.vocabulary, 2**30)
+    examples, _ = cut_inputs(data.examples, 2**30)
     short = [x for x in examples if len(x.tokens) <= settings.input_length]
     if not short:
         raise ValueError(
@@ -250,7 +246,7 @@ def sweep_batches(
         short[: settings.num_examples],
         batch=1,
         input_lengths=(settings.input_length,),
-        max_new_tokens=task.max_target_length,
+        max_new_tokens=data.max_target_length,
         seed=settings.seed,
     )
 
@@ -367,8 +363,7 @@ def modelled_speed(
 def rule_gains(
     pair: Pair,
     plain_pair: Pair,
-    task: TextTask,
-    rows: Sequence[dict],
+    data: TaskData,
     settings: SweepSettings,
 ) -> tuple[list[BlockGain], list[BranchGain]]:
     """What block verification and several first tokens bring with the small model.
@@ -376,17 +371,16 @@ def rule_gains(
     Args:
       pair: as for `sweep`, and the rest too.
       plain_pair: decodes the outputs along which first tokens are judged.
-      task: says where texts stand in a row.
-      rows: of the task.
+      data: examples of the task.
       settings: whose temperatures, texts and `most` are used.
     """
-    batches = sweep_batches(pair, task, rows, settings)
+    batches = sweep_batches(data, settings)
     parts = Parts(pair, plain_pair, batches, settings)
     draws = [
         batch
         for seed in range(settings.repeats)
         for batch in sweep_batches(
-            pair, task, rows, dataclasses.replace(settings, seed=settings.seed + seed)
+            data, dataclasses.replace(settings, seed=settings.seed + seed)
         )
     ]
     blocks, branches = [], []
@@ -395,7 +389,7 @@ def rule_gains(
         way = (temperature, "model", "token", FixedLength())
         if not policy.is_greedy():
             algorithm, params = parts.speculative(*way, settings.most)
-            blocks += block_gains(algorithm, params, draws, task.name)
+            blocks += block_gains(algorithm, params, draws, data.name)
         plain = parts.plain(temperature, "token"), plain_pair.params
         decoded, _ = decode_alternately({"plain": plain}, batches, 1)
         soft = pair.policy(1.0) if policy.is_greedy() else policy
@@ -404,7 +398,7 @@ def rule_gains(
             p,
             q,
             parts.alpha(temperature, "model").mean,
-            task=task.name,
+            task=data.name,
             temperature=temperature,
             gamma=settings.gamma,
             costs=parts.branch_costs(temperature, settings.gamma),

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from spec_jax.core import theory
-from spec_jax.data.examples import get_task
-from spec_jax.data.samples import load_samples
+from spec_jax.data.datasets import load_task
 from spec_jax.data.vocabulary import SentencePieceVocabulary, train_vocabulary
+from spec_jax.experiments import bench
 from spec_jax.experiments import evaluate as evaluation
 from spec_jax.experiments.alpha import Alpha
 from spec_jax.experiments.costs import StepCosts
 from spec_jax.experiments.evaluate import EvaluateSettings, evaluate
-from spec_jax.experiments.inputs import encode_examples, make_batches
+from spec_jax.experiments.inputs import cut_inputs, make_batches
 from spec_jax.experiments.outputs import (
     Decoded,
     decode_all,
@@ -28,8 +28,7 @@ from spec_jax.experiments.record import Record
 from spec_jax.models.t5 import T5Config, T5Decoder, Transformer
 from spec_jax.pairs import Pair, resolve
 
-TASK = dataclasses.replace(get_task("ende"), max_target_length=9)
-ROWS = load_samples("translation")[:4]
+NEW_TOKENS = 9
 LENGTHS = (64, 128)
 CONFIG = T5Config(
     vocab_size=4096,
@@ -58,19 +57,38 @@ def pair():
     return Pair("tiny", T5Decoder(CONFIG), T5Decoder(CONFIG), params, vocabulary)
 
 
-def batches_of(pair, batch, rows=ROWS, lengths=LENGTHS):
-    examples, _ = encode_examples(rows, TASK, pair.vocabulary, lengths[-1])
+@pytest.fixture(scope="module")
+def data(pair):
+    """Four sentences with short outputs, since random weights never end one."""
+    (data,) = load_task(
+        "ende",
+        pair.vocabulary,
+        num_examples=4,
+        feature_lengths={"inputs": LENGTHS[-1], "targets": NEW_TOKENS},
+    )
+    return data
+
+
+def first(data, count):
+    """The first examples, scored by how many outputs are not empty."""
+    return dataclasses.replace(
+        data, examples=data.examples[:count], score=lambda texts: {"given": len(texts)}
+    )
+
+
+def batches_of(data, batch, lengths=LENGTHS):
+    examples, _ = cut_inputs(data.examples, lengths[-1])
     return make_batches(
         examples,
         batch=batch,
         input_lengths=lengths,
-        max_new_tokens=TASK.max_target_length,
+        max_new_tokens=data.max_target_length,
         seed=1,
     )
 
 
 def settings(**fields):
-    fields = {"gamma": 2, "repeats": 2, "num_examples": 3} | fields
+    fields = {"gamma": 2, "repeats": 2} | fields
     return EvaluateSettings(input_lengths=LENGTHS, **fields)
 
 
@@ -78,22 +96,20 @@ def settings(**fields):
 def quick(monkeypatch):
     """Costs without the loops that time them."""
     costs = StepCosts(plain=1.0, draft=0.1, verify=1.25)
-    monkeypatch.setattr(evaluation, "measure_costs", lambda *args: costs)
+    monkeypatch.setattr(bench, "measure_costs", lambda *args: costs)
     return costs
 
 
-def test_figures_at_temperature_zero_follow_from_each_other(pair):
+def test_figures_at_temperature_zero_follow_from_each_other(pair, data):
     """BEHAVIOURS 37."""
     shown = []
-    record = evaluate(
-        pair, None, TASK, ROWS, settings(), lambda *step: shown.append(step)
-    )
+    record, _ = evaluate(pair, None, data, settings(), lambda *step: shown.append(step))
     assert Record.from_json(record.to_json()) == record
     assert (record.task, record.pair, record.draft) == ("ende", "tiny", "model")
-    assert (record.rule, record.gamma, record.num_examples) == ("token", 2, 3)
+    assert (record.rule, record.gamma, record.num_examples) == ("token", 2, 4)
     assert record.dtype == record.plain_dtype == "float32"
     assert record.identical == record.identical_across_dtypes
-    assert len(record.differences) == round(3 * (1 - record.identical))
+    assert len(record.differences) == round(4 * (1 - record.identical))
     assert all(difference.gap < 1e-4 for difference in record.differences)
     assert record.tokens_plain == record.alpha_tokens
     assert record.metrics["plain"].keys() == {"bleu", "signature"}
@@ -114,11 +130,11 @@ def test_figures_at_temperature_zero_follow_from_each_other(pair):
     assert len(set(done)) == shown[0][1] + 1
 
 
-def test_figures_at_temperature_one(pair, quick):
+def test_figures_at_temperature_one(pair, data, quick):
     perfect = dataclasses.replace(
         pair, params=pair.params | {"draft": pair.params["target"]}
     )
-    record = evaluate(perfect, None, TASK, ROWS, settings(temperature=1.0))
+    record, _ = evaluate(perfect, None, data, settings(temperature=1.0))
     assert (record.identical, record.identical_across_dtypes) == (None, None)
     assert record.differences == ()
     assert record.alpha == pytest.approx(1.0, abs=1e-4)
@@ -127,13 +143,13 @@ def test_figures_at_temperature_one(pair, quick):
     assert json.loads(record.to_json())["identical"] is None
 
 
-def test_two_dtypes_are_compared_in_the_plain_one(pair, quick):
+def test_two_dtypes_are_compared_in_the_plain_one(pair, data, quick):
     """Rounding changes words; here another target does, which is sure to."""
     other = dataclasses.replace(
         pair.astype("bfloat16"),
         params={"target": pair.params["draft"], "draft": pair.params["target"]},
     )
-    record = evaluate(other, pair, TASK, ROWS, settings(score_draft=False))
+    record, _ = evaluate(other, pair, data, settings(score_draft=False))
     assert (record.dtype, record.plain_dtype) == ("bfloat16", "float32")
     assert record.identical == 1.0 or all(d.gap < 1e-4 for d in record.differences)
     assert record.identical_across_dtypes == 0.0
@@ -141,11 +157,11 @@ def test_two_dtypes_are_compared_in_the_plain_one(pair, quick):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_outputs_do_not_depend_on_the_batch(pair, temperature):
+def test_outputs_do_not_depend_on_the_batch(pair, data, temperature):
     policy = pair.policy(temperature)
     algorithm = pair.speculative(2, policy)
     one, three = (
-        decode_all(algorithm, pair.params, batches_of(pair, batch)) for batch in (1, 3)
+        decode_all(algorithm, pair.params, batches_of(data, batch)) for batch in (1, 3)
     )
     assert sorted(one.tokens) == sorted(three.tokens) == [0, 1, 2, 3]
     for index in one.tokens:
@@ -154,7 +170,7 @@ def test_outputs_do_not_depend_on_the_batch(pair, temperature):
     assert one.num_tokens == three.num_tokens == three.total.emitted
 
 
-def test_keys_by_place_would_be_seen(pair):
+def test_keys_by_place_would_be_seen(pair, data):
     """A planted fault: rows keyed by their place in the batch."""
     algorithm = pair.speculative(2, pair.policy(1.0))
     place = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(1), i))
@@ -164,7 +180,7 @@ def test_keys_by_place_would_be_seen(pair):
             pair.params,
             [
                 dataclasses.replace(batch, keys=place(jnp.arange(size)))
-                for batch in batches_of(pair, size)
+                for batch in batches_of(data, size)
             ],
         )
         for size in (1, 3)
@@ -172,9 +188,9 @@ def test_keys_by_place_would_be_seen(pair):
     assert share_identical(*outputs) < 1
 
 
-def test_padding_is_in_no_figure(pair):
+def test_padding_is_in_no_figure(pair, data):
     """Four rows in batches of three, one shape: two rows of padding."""
-    batches = batches_of(pair, 3, lengths=(128,))
+    batches = batches_of(data, 3, lengths=(128,))
     assert [batch.padding for batch in batches] == [0, 2]
     algorithm = pair.autoregressive(pair.policy(0.0))
     decoded = decode_all(algorithm, pair.params, batches)
@@ -183,7 +199,7 @@ def test_padding_is_in_no_figure(pair):
     assert len(decoded.stats[-1].emitted_by_row) == 1
 
 
-def test_ways_are_timed_alternately_and_compiled_first(pair, monkeypatch):
+def test_ways_are_timed_alternately_and_compiled_first(pair, data, monkeypatch):
     order = []
     from spec_jax.experiments import outputs
 
@@ -199,7 +215,7 @@ def test_ways_are_timed_alternately_and_compiled_first(pair, monkeypatch):
         "plain": (pair.autoregressive(policy), pair.params),
         "speculative": (pair.speculative(2, policy), pair.params),
     }
-    batches = batches_of(pair, 2, ROWS[:3], lengths=(128,))
+    batches = batches_of(first(data, 3), 2, lengths=(128,))
     decoded, compiling = decode_alternately(ways, batches, 2)
     # Compiled once, then two repeats of each of two batches.
     assert order == [("A", 128), ("S", 128)] * 5
@@ -218,30 +234,30 @@ def test_tokens_per_second_is_tokens_over_summed_medians():
     assert decoded.unsteadiness == 12.0 / 4.0
 
 
-def test_a_difference_shows_its_place_and_gap(pair):
-    batches = batches_of(pair, 2)
+def test_a_difference_shows_its_place_and_gap(pair, data):
+    (batch,) = batches_of(data, 4, lengths=(128,))
     policy = pair.policy(0.0)
     algorithm = pair.autoregressive(policy)
-    plain = decode_all(algorithm, pair.params, batches)
-    other = decoded_with([tokens.copy() for _, tokens in sorted(plain.tokens.items())])
-    assert find_differences(algorithm, pair.params, batches, plain, other) == ()
-    other.tokens[2][4] += 1
-    other.tokens[3] = other.tokens[3][:2]
-    assert share_identical(plain, other) == 0.5
-    changed, cut = find_differences(algorithm, pair.params, batches, plain, other)
+    decoded = decode_all(algorithm, pair.params, [batch])
+    plain = [decoded.tokens[member.index] for member in batch.members]
+    other = [tokens.copy() for tokens in plain]
+    same = algorithm, pair.params, batch
+    assert find_differences(*same, plain, other) == {}
+    other[2][4] += 1
+    other[3] = other[3][:2]
+    found = find_differences(*same, plain, other)
+    assert list(found) == [2, 3]
+    changed, cut = found[2], found[3]
     assert (changed.example, changed.position) == (2, 4)
-    assert (changed.plain, changed.speculative) == (
-        plain.tokens[2][4],
-        other.tokens[2][4],
-    )
+    assert (changed.plain, changed.speculative) == (plain[2][4], other[2][4])
     assert (cut.example, cut.position, cut.speculative) == (3, 2, None)
+    both = (decoded_with(tokens) for tokens in (plain, other))
+    assert share_identical(*both) == 0.5
 
     # The gap by a full forward pass on the start token and what follows it.
-    batch = next(b for b in batches if any(m.index == 2 for m in b.members))
-    row = [m.index for m in batch.members].index(2)
-    before = np.array([[0, *plain.tokens[2][:4]]])
+    before = np.array([[0, *plain[2][:4]]])
     logits = Transformer(CONFIG).apply(
-        {"params": pair.params["target"]}, batch.inputs[row : row + 1], before
+        {"params": pair.params["target"]}, batch.inputs[2:3], before
     )
     allowed = np.sort(np.asarray(logits)[0, -1, : pair.vocabulary.vocab_size])
     assert changed.gap == pytest.approx(allowed[-1] - allowed[-2], abs=1e-5)
@@ -277,7 +293,6 @@ def test_warnings_say_what_is_wrong():
         ({"gamma": 0}, "gamma >= 1"),
         ({"batch": 0}, "batch >= 1"),
         ({"repeats": 0}, "repeats >= 1"),
-        ({"num_examples": 0}, "num_examples >= 1"),
     ],
 )
 def test_settings_are_checked(fields, says):
@@ -285,17 +300,17 @@ def test_settings_are_checked(fields, says):
         settings(**fields)
 
 
-def test_different_tokenizers_are_both_named(pair, tmp_path):
+def test_different_tokenizers_are_both_named(pair, data, tmp_path):
     """BEHAVIOURS 28, second half."""
     path = tmp_path / "other.model"
     texts = [f"the quick brown fox number {i} jumps over it" for i in range(300)]
     other = dataclasses.replace(pair, vocabulary=train_vocabulary(texts, path, 320))
     with pytest.raises(ValueError) as error:
-        evaluate(pair, other, TASK, ROWS, settings())
+        evaluate(pair, other, data, settings())
     assert str(path) in str(error.value)
     assert pair.vocabulary.path in str(error.value)
 
 
-def test_an_empty_task_is_an_error(pair):
+def test_an_empty_task_is_an_error(pair, data):
     with pytest.raises(ValueError, match="at least one row"):
-        evaluate(pair, None, TASK, [], settings())
+        evaluate(pair, None, first(data, 0), settings())

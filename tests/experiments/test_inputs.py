@@ -4,27 +4,21 @@ import jax
 import numpy as np
 import pytest
 
-from spec_jax.data.examples import get_task
-from spec_jax.data.vocabulary import EOS_ID, SentencePieceVocabulary
+from spec_jax.data.datasets import TaskExample
+from spec_jax.data.vocabulary import EOS_ID
 from spec_jax.experiments.inputs import (
     Input,
-    encode_examples,
+    cut_inputs,
     in_one_shape,
     make_batches,
+    shapes_up_to,
 )
-from spec_jax.pairs import resolve
 
-TASK = get_task("ende")
 LENGTHS = (4, 8)
 
 
-@pytest.fixture(scope="module")
-def vocabulary():
-    return SentencePieceVocabulary(resolve("spec_jax://pretrained/vocabulary.model"))
-
-
 def example(index, length):
-    return Input(index, (*range(5, 4 + length), EOS_ID), "")
+    return Input(index, (*range(5, 4 + length), EOS_ID))
 
 
 def batches(lengths, batch):
@@ -34,27 +28,27 @@ def batches(lengths, batch):
     )
 
 
-def test_long_inputs_are_cut_and_end_with_eos(vocabulary):
-    rows = [{"en": "Save.", "de": "a"}, {"en": "Save the file. " * 9, "de": "b"}]
-    examples, cut = encode_examples(rows, TASK, vocabulary, 20)
+def told(text, index=0):
+    return TaskExample(index, text, None, {})
+
+
+def test_long_inputs_are_cut_and_end_with_eos():
+    examples, cut = cut_inputs([told((7, EOS_ID)), told((*range(2, 40), 1), 1)], 20)
     assert cut == 1
-    assert len(examples[0].tokens) < len(examples[1].tokens) == 20
-    assert [e.tokens[-1] for e in examples] == [EOS_ID] * 2
-    whole = vocabulary.encode(TASK.prefix + rows[1]["en"])
-    assert list(examples[1].tokens[:-1]) == whole[:19]
-    assert [(e.index, e.reference) for e in examples] == [(0, "a"), (1, "b")]
+    assert [e.tokens for e in examples] == [(7, EOS_ID), (*range(2, 21), EOS_ID)]
+    assert [e.index for e in examples] == [0, 1]
 
 
-def test_an_input_that_just_fits_is_not_cut(vocabulary):
-    rows = [{"en": "Save the file.", "de": "a"}]
-    (whole,), _ = encode_examples(rows, TASK, vocabulary, 256)
-    (same,), cut = encode_examples(rows, TASK, vocabulary, len(whole.tokens))
-    assert (same, cut) == (whole, 0)
+def test_an_input_that_just_fits_is_not_cut():
+    whole = (5, 6, 7, EOS_ID)
+    (same,), cut = cut_inputs([told(whole)], len(whole))
+    assert (same.tokens, cut) == (whole, 0)
 
 
-def test_no_row_is_an_error(vocabulary):
-    with pytest.raises(ValueError, match="at least one row of the task ende"):
-        encode_examples([], TASK, vocabulary, 256)
+def test_the_longest_input_has_a_shape_of_its_own():
+    assert shapes_up_to((32, 64, 128), 100) == (32, 64, 100)
+    assert shapes_up_to((64, 32), 64) == (32, 64)
+    assert shapes_up_to((32,), 512) == (32, 512)
 
 
 def test_every_example_is_in_one_batch_of_its_shape():

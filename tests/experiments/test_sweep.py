@@ -6,8 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from spec_jax.data.examples import get_task
-from spec_jax.data.samples import load_samples
+from spec_jax.data.datasets import load_task
 from spec_jax.experiments import sweep as sweeping
 from spec_jax.experiments.costs import StepCosts
 from spec_jax.experiments.outputs import Decoded
@@ -24,9 +23,16 @@ from spec_jax.experiments.sweep import (
 from spec_jax.pairs import PACKAGE
 from tests.experiments.test_evaluate import pair  # noqa: F401
 
-TASK = dataclasses.replace(get_task("ende"), max_target_length=7)
-ROWS = load_samples("translation")[:12]
 COSTS = StepCosts(plain=1.0, draft=0.1, verify=1.25)
+
+
+@pytest.fixture(scope="module")
+def data(pair):  # noqa: F811
+    lengths = {"inputs": 256, "targets": 7}
+    (data,) = load_task(
+        "ende", pair.vocabulary, num_examples=12, feature_lengths=lengths
+    )
+    return data
 
 
 def settings(**fields):
@@ -77,7 +83,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(sweeping, "step_costs", lambda *args, **fields: COSTS)
 
 
-def test_records(pair, quick, tmp_path):  # noqa: F811
+def test_records(pair, data, quick, tmp_path):  # noqa: F811
     """Written, read again, and none measured twice."""
     with_tables = dataclasses.replace(
         pair, tables=PACKAGE + "pretrained/ngram.safetensors"
@@ -89,9 +95,7 @@ def test_records(pair, quick, tmp_path):  # noqa: F811
         lengths=("fixed", "confidence"),
     )
     begun = []
-    records = list(
-        sweep(with_tables, with_tables, TASK, ROWS, chosen, begin=begun.append)
-    )
+    records = list(sweep(with_tables, with_tables, data, chosen, begin=begun.append))
     assert [record.cell for record in records] == begun
     assert begun == list(combinations(chosen, "ende"))
     for record in records:
@@ -112,7 +116,7 @@ def test_records(pair, quick, tmp_path):  # noqa: F811
     )
     assert model.alpha > bigram.alpha
     rest = sweep(
-        with_tables, with_tables, TASK, ROWS, chosen, done=begun[1:], begin=begun.append
+        with_tables, with_tables, data, chosen, done=begun[1:], begin=begun.append
     )
     assert [record.cell for record in rest] == begun[:1]
 
@@ -131,21 +135,19 @@ def test_modelled_speed():
     assert oracle == pytest.approx(30 / (2 + 12.5))
 
 
-def test_texts_are_those_that_fit(pair):  # noqa: F811
-    batches = sweep_batches(
-        pair, TASK, ROWS, settings(num_examples=50, input_length=24)
-    )
+def test_texts_are_those_that_fit(data):
+    batches = sweep_batches(data, settings(num_examples=50, input_length=24))
     lengths = [len(batch.members[0].tokens) for batch in batches]
-    assert 0 < len(lengths) < len(ROWS) and max(lengths) <= 24
+    assert 0 < len(lengths) < len(data.examples) and max(lengths) <= 24
     assert {batch.inputs.shape for batch in batches} == {(1, 24)}
     with pytest.raises(ValueError, match="at most 3 tokens, got none of 12"):
-        sweep_batches(pair, TASK, ROWS, settings(input_length=3))
+        sweep_batches(data, settings(input_length=3))
 
 
-def test_gains_of_other_rules(pair, quick):  # noqa: F811
+def test_gains_of_other_rules(pair, data, quick):  # noqa: F811
     """Blocks above T = 0, several draws of each text; branches at each temperature."""
     chosen = settings(temperatures=(0.0, 1.0), repeats=2)
-    blocks, branches = rule_gains(pair, pair, TASK, ROWS, chosen)
+    blocks, branches = rule_gains(pair, pair, data, chosen)
     assert [gain.gamma for gain in blocks] == [1, 2, 3]
     assert {gain.temperature for gain in blocks} == {1.0}
     assert blocks[0].block == pytest.approx(blocks[0].token, abs=1e-5)

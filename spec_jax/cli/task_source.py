@@ -1,0 +1,138 @@
+"""Which tasks a run is on: what MIXTURE_OR_TASK_NAME and its like choose."""
+
+import dataclasses
+from typing import Any
+
+from spec_jax.cli.errors import did_you_mean
+from spec_jax.cli.settings import require
+from spec_jax.data.datasets import LENGTHS, TaskData, TaskFile, check_lengths, load_task
+from spec_jax.data.examples import MAX_INPUT_LENGTH, TASKS
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskSource:
+    """Tasks, and where their examples are.
+
+    Attributes:
+      names: of shipped corpora, of tasks or mixtures in seqio's registry, or of
+        `file`, which then is the only one.
+      module: imported first: it may register tasks.
+      split: of the tasks; None where it is texts that are decoded.
+      data_dir: where `spec-jax data debian` wrote, or TFDS did; None: the committed
+        samples, and TFDS's own folder.
+      num_examples: the first ones of each task; None takes all.
+      feature_lengths: most tokens of 'inputs' and 'targets'; None is each task's own.
+      file: examples of one's own, .tsv or .jsonl.
+      prefix: goes before every input of the file, and before texts.
+      fields: the fields of its JSON lines that hold inputs and targets.
+      metrics: of the file.
+
+    Raises:
+      ValueError: if a value is out of range.
+    """
+
+    names: tuple[str, ...] = ("ende", "summarize")
+    module: str | None = None
+    split: str | None = "test"
+    data_dir: str | None = None
+    num_examples: int | None = None
+    feature_lengths: dict | None = None
+    file: str | None = None
+    prefix: str | None = None
+    fields: tuple[str, ...] = ("inputs", "targets")
+    metrics: tuple[str, ...] = ("bleu",)
+
+    def __post_init__(self):
+        require(bool(self.names), "want a task in MIXTURE_OR_TASK_NAME, got none")
+        for name in self.names:
+            require(
+                bool(name) and "/" not in name and not name.startswith("."),
+                f"want the name of a task in MIXTURE_OR_TASK_NAME, got {name!r}; "
+                "TASK_FILE takes a file",
+            )
+        require(
+            self.num_examples is None or self.num_examples >= 1,
+            f"want num_examples >= 1, got {self.num_examples}",
+        )
+        check_lengths(self.feature_lengths)
+        require(
+            len(self.fields) == 2,
+            f"want two TASK_FIELDS, of inputs and targets, got {self.fields}",
+        )
+        if self.file is not None:
+            require(
+                len(self.names) == 1,
+                f"want one name for TASK_FILE, got {', '.join(self.names)}",
+            )
+            _ = self.task_file
+
+    @property
+    def task_file(self) -> TaskFile | None:
+        """The file, described."""
+        if self.file is None:
+            return None
+        inputs, targets = self.fields
+        return TaskFile(
+            path=self.file,
+            prefix=self.prefix or "",
+            inputs=inputs,
+            targets=targets,
+            metrics=self.metrics,
+        )
+
+    def load(self, vocabulary: Any) -> list[TaskData]:
+        """The examples of every task. See `load_task`."""
+        return [
+            data
+            for name in self.names
+            for data in load_task(
+                name,
+                vocabulary,
+                split=self.split or "test",
+                data_dir=self.data_dir,
+                num_examples=self.num_examples,
+                feature_lengths=self.feature_lengths,
+                file=self.task_file,
+                module=self.module,
+            )
+        ]
+
+    @property
+    def text_prefix(self) -> str:
+        """What goes before a text of the task.
+
+        Raises:
+          ValueError: if the task is not known, or there are several.
+        """
+        if self.prefix is not None:
+            return self.prefix
+        if len(self.names) > 1:
+            raise ValueError(
+                "want one task for texts in MIXTURE_OR_TASK_NAME, got "
+                + ", ".join(self.names)
+            )
+        name = self.names[0]
+        if name not in TASKS:
+            near = did_you_mean(name, TASKS)
+            raise ValueError(
+                f"unknown task {name!r}, whose texts have no PREFIX{near}: known are "
+                f"{', '.join(TASKS)}; give PREFIX, which may be '', or SPLIT, which "
+                "decodes the task's own examples"
+            )
+        return TASKS[name].prefix
+
+    def lengths(self) -> list[tuple[int, int]]:
+        """Most tokens of inputs and targets of each task, where they are known.
+
+        Those of a task of seqio's that TASK_FEATURE_LENGTHS does not give are only
+        known once its examples are read.
+        """
+        found = []
+        for name in self.names:
+            own = dict(LENGTHS)
+            if self.file is None and name in TASKS:
+                longest = TASKS[name].max_target_length
+                own = {"inputs": MAX_INPUT_LENGTH, "targets": longest}
+            own |= self.feature_lengths or {}
+            found.append((own["inputs"], own["targets"]))
+        return found
