@@ -1,0 +1,211 @@
+"""kill -9 during `evaluate` and `generate`: nothing is lost, nothing comes twice.
+
+`KILL_SHIPPED=1` takes the shipped pair and 200 whole examples, not a tiny pair.
+"""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from spec_jax.data.samples import load_samples
+
+SHIPPED = os.environ.get("KILL_SHIPPED") == "1"
+KILLS, EXAMPLES = 10, 200
+MOST_SECONDS = 3000 if SHIPPED else 200
+# What may differ between two runs: times, and when they were.
+TIMES = {
+    "seconds",
+    "compile_seconds",
+    "c",
+    "verify_cost",
+    "tokens_per_second_plain",
+    "tokens_per_second_speculative",
+    "speedup",
+    "speedup_formula",
+    "speedup_of_formula",
+    "date",
+    "warnings",
+}
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """Programs are compiled once for all processes."""
+    cache = tmp_path_factory.mktemp("programs")
+    return os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "PYTHONPATH": os.getcwd(),
+    }
+
+
+def command(name, *flags):
+    return [sys.executable, "-m", "spec_jax.cli", name, *map(str, flags)]
+
+
+def written(folder):
+    """Bytes of all that grows, hidden files too."""
+    files = [path for path in folder.rglob("*.*") if path.is_file()]
+    return sum(path.stat().st_size for path in files if path.exists())
+
+
+def run_killed(argv, environment, folder, whole, rng):
+    """Starts the command until it ends by itself, killing it `KILLS` times.
+
+    Half of the kills come when a random share of all bytes is written, the others
+    a random while after the start, be it during imports, compiling or decoding.
+    """
+    marks = sorted(rng.uniform(0.02, 0.98) * whole for _ in range(KILLS // 2))
+    for kills in range(10 * KILLS):
+        process = subprocess.Popen(
+            argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        ends = time.monotonic() + MOST_SECONDS
+        late = time.monotonic() + rng.uniform(0.5, 8.0)
+        by_size = kills % 2 == 1 and bool(marks)
+        while process.poll() is None:
+            assert time.monotonic() < ends
+            now = written(folder) >= marks[0] if by_size else time.monotonic() > late
+            if now and kills < KILLS:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                marks = marks[1:] if by_size else marks
+            time.sleep(0.002)
+        out = process.communicate()[0].decode()
+        if process.returncode != -signal.SIGKILL:
+            assert process.returncode == 0, out
+            return kills
+    raise AssertionError("the command never ended by itself")
+
+
+def without_times(path):
+    """The content of a file that two runs must share."""
+    lines = path.read_text("utf-8").splitlines()
+    if path.suffix != ".jsonl":
+        return lines
+    rows = [json.loads(line) for line in lines]
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in rows]
+
+
+def contents(folder):
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {
+        str(path.relative_to(folder)): without_times(path)
+        for path in files
+        if path.name != "table.md"
+    }
+
+
+@pytest.fixture(scope="module")
+def shapes(pair_flags):
+    if SHIPPED:
+        return ["--gin_file=pairs/shipped.gin"]
+    lengths = "{'inputs': 128, 'targets': 8}"
+    return [*pair_flags, f"--gin.TASK_FEATURE_LENGTHS={lengths}"]
+
+
+@pytest.mark.slow
+def test_evaluate(shapes, environment, tmp_path):
+    """Ten kills over T = 0 and T = 1."""
+    flags = [
+        "--gin_file=runs/evaluate.gin",
+        *shapes,
+        "--gin.MIXTURE_OR_TASK_NAME=ende",
+        f"--gin.NUM_EXAMPLES={EXAMPLES}",
+        "--gin.REPEATS=1",
+        "--gin.PLAIN_DTYPE=float32",
+        "--gin.INPUT_LENGTHS=128",
+        "--gin.BATCH_SIZE=8",
+        "--gin.GAMMA=3",
+        "--cpu_threads=1",
+    ]
+
+    def evaluate(folder):
+        return command("evaluate", *flags, f"--gin.EVAL_OUTPUT_DIR={folder}")
+
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    undisturbed = subprocess.run(
+        evaluate(whole), env=environment, capture_output=True, text=True
+    )
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    killed = run_killed(
+        evaluate(folder), environment, folder, written(whole), random.Random(seed)
+    )
+    assert killed == KILLS
+    want, got = contents(whole), contents(folder)
+    config = got.pop("config.gin")
+    assert [x.replace(str(folder), str(whole)) for x in config] == want.pop(
+        "config.gin"
+    )
+    assert got.keys() == want.keys() and len(want) == 1 + 2 * 3
+    for name in want:
+        assert got[name] == want[name], name
+    for name in want:
+        if name.startswith("examples"):
+            indices = [row["index"] for row in want[name] if "index" in row]
+            assert sorted(indices) == list(range(EXAMPLES))
+    assert [row["num_examples"] for row in want["results.jsonl"]] == [EXAMPLES] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [1.0])
+def test_generate(shapes, environment, tmp_path, temperature):
+    """The same, in batches of 8 with two outputs a text."""
+    texts = tmp_path / "texts.txt"
+    rows = load_samples("translation")[:100]
+    texts.write_text("\n".join(row["en"] for row in rows), "utf-8")
+
+    def generate(folder):
+        return command(
+            "generate",
+            *shapes,
+            f"--input_file={texts}",
+            f"--temperature={temperature}",
+            "--num_return_sequences=2",
+            "--gin.DTYPE=float32",
+            "--gin.MAX_NEW_TOKENS=8",
+            "--cpu_threads=1",
+            f"--gin.INFER_OUTPUT_DIR={folder}",
+        )
+
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    undisturbed = subprocess.run(
+        generate(whole), env=environment, capture_output=True, text=True
+    )
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    run_killed(generate(folder), environment, folder, written(whole), rng)
+    name = "ende-predict.jsonl-00000-of-00001"
+    assert {path.name for path in folder.iterdir()} == {name, "config.gin"}
+    assert (folder / name).read_bytes() == (whole / name).read_bytes()
+    assert len((whole / name).read_text("utf-8").splitlines()) == 200
+
+
+def test_the_check_sees_a_lost_and_a_repeated_example(tmp_path):
+    """Planted faults in what is compared."""
+    rows = [{"index": i, "tokens": [i], "seconds": i / 7} for i in range(3)]
+    for name, kept in {
+        "whole": rows,
+        "late": [{**row, "seconds": 9} for row in rows],
+        "lost": rows[:2],
+        "twice": [*rows, rows[-1]],
+        "changed": [*rows[:2], {**rows[2], "tokens": [5]}],
+    }.items():
+        path = pathlib.Path(tmp_path, name, "examples", "x.jsonl")
+        path.parent.mkdir(parents=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    whole = contents(tmp_path / "whole")
+    assert contents(tmp_path / "late") == whole
+    for name in ("lost", "twice", "changed"):
+        assert contents(tmp_path / name) != whole
