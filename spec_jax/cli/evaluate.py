@@ -1,6 +1,7 @@
 """`spec-jax evaluate`: the paper's Table 2 for a pair."""
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -85,7 +86,7 @@ def main(invocation) -> None:
     """Runs the command; what a killed run measured is not measured again."""
     run: EvaluateRun = invocation.settings
     folder = pathlib.Path(run.output_dir)
-    check_writable(folder / RESULTS, appended=True)
+    check_writable(os.path.join(run.output_dir, RESULTS), appended=True)
     limit_cpu_threads(invocation.flags.cpu_threads, run.settings.batch)
     start_backend()
     tasks = load_tasks(run)

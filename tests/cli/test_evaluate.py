@@ -1,40 +1,24 @@
-import gzip
 import json
 
 import pytest
 
-from spec_jax.cli.errors import UsageError
-from spec_jax.cli.evaluate import task_rows
+from spec_jax.data.samples import load_samples
 
 SHORT = [
     "--gin_file=runs/evaluate.gin",
     "--gin.PLAIN_DTYPE=float32",
     "--gin.NUM_EXAMPLES=2",
     "--gin.REPEATS=1",
+    # Random weights never end a text.
+    "--gin.TASK_FEATURE_LENGTHS={'inputs': 256, 'targets': 6}",
 ]
 
 
-@pytest.fixture
-def short_outputs(monkeypatch):
-    """Random weights never end a text."""
-    import dataclasses
-
-    from spec_jax.data import examples
-
-    shorter = {
-        name: dataclasses.replace(task, max_target_length=6)
-        for name, task in examples.TASKS.items()
-    }
-    monkeypatch.setattr(examples, "TASKS", shorter)
-
-
 @pytest.mark.slow
-def test_it_writes_records_a_table_and_the_configuration(
-    run, pair_flags, short_outputs, tmp_path
-):
+def test_it_writes_records_a_table_and_the_configuration(run, pair_flags, tmp_path):
     folder = tmp_path / "eval"
     command = ["evaluate", *SHORT, *pair_flags, f"--gin.EVAL_OUTPUT_DIR={folder}"]
-    command += ["--gin.TASKS=ende", "--gin.TEMPERATURES=0"]
+    command += ["--gin.MIXTURE_OR_TASK_NAME=ende", "--gin.TEMPERATURES=0"]
     outcome = run(*command)
     assert outcome.status == 0, outcome
     (record,) = [json.loads(x) for x in (folder / "results.jsonl").open()]
@@ -52,6 +36,26 @@ def test_it_writes_records_a_table_and_the_configuration(
     assert [record["num_examples"] for record in records] == [2, 1]
     assert (folder / "table.md").read_text().count("| ende |") == 1
 
+    # The same run again measures nothing.
+    same = run(*command, "--gin.NUM_EXAMPLES=1")
+    assert same.status == 0 and "1 of 1 examples are there" in same.err
+    assert len(list((folder / "results.jsonl").open())) == 2
+
+    # Predictions are in seqio's form, one file for each way of decoding.
+    name = records[0]["run"]
+    assert name.startswith("ende-T0-")
+    for way in ("plain", "speculative"):
+        lines = (folder / "inference_eval" / f"{name}-{way}.jsonl").open()
+        rows = [json.loads(line) for line in lines]
+        assert [row["target"] for row in rows] == [
+            row["de"] for row in load_samples("translation")[:2]
+        ]
+        assert all(
+            row["input"]["inputs_pretokenized"].startswith("translate English")
+            and isinstance(row["prediction"], str)
+            for row in rows
+        )
+
     # What was written says all: the pair too.
     again = tmp_path / "again"
     config = [f"--gin_file={folder / 'config.gin'}", f"--gin.EVAL_OUTPUT_DIR={again}"]
@@ -61,32 +65,32 @@ def test_it_writes_records_a_table_and_the_configuration(
     assert all(record[name] == records[-1][name] for name in ("pair", "alpha", "gamma"))
 
 
-class Where:
-    def __init__(self, data_dir, split="test"):
-        self.data_dir, self.split = data_dir, split
-
-
-def test_rows_come_from_the_samples_or_from_the_corpora(tmp_path):
-    from spec_jax.data.examples import get_task
-
-    assert len(task_rows(Where(None), get_task("ende"))) > 100
-    with gzip.open(tmp_path / "ende.validation.jsonl.gz", "wt") as file:
-        file.write('{"en": "a", "de": "b"}\n')
-    rows = task_rows(Where(str(tmp_path), "validation"), get_task("ende"))
-    assert rows == [{"en": "a", "de": "b"}]
-    with pytest.raises(UsageError, match=r"there are the splits validation;"):
-        task_rows(Where(str(tmp_path), "nope"), get_task("ende"))
-    with gzip.open(tmp_path / "ende.test.jsonl.gz", "wt") as file:
-        file.write('{"en": "a", "de": "b"}\n{"en": "a"}\n')
-    with pytest.raises(ValueError, match=r"ende\.test\.jsonl\.gz, line 2.*'de'"):
-        task_rows(Where(str(tmp_path)), get_task("ende"))
+def test_a_damaged_journal_is_left_alone(fails, run, pair_flags, tmp_path):
+    command = ["evaluate", *SHORT, *pair_flags, f"--gin.EVAL_OUTPUT_DIR={tmp_path}"]
+    command += ["--gin.MIXTURE_OR_TASK_NAME=ende", "--gin.TEMPERATURES=0"]
+    assert run(*command).status == 0
+    (journal,) = (tmp_path / "examples").iterdir()
+    journal.write_text("nothing of ours\n")
+    assert "is damaged or no record of a run" in fails(*command)
+    assert journal.read_text() == "nothing of ours\n"
 
 
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--gin.TASKS=ende,foo"], "unknown task 'foo'"),
-        (["--gin.TASKS=()"], "at least one of the TASKS"),
+        (["--gin.MIXTURE_OR_TASK_NAME=()"], "want a task in MIXTURE_OR_TASK_NAME"),
+        (["--gin.MIXTURE_OR_TASK_NAME=a/b"], "TASK_FILE takes a file"),
+        (["--gin.SPLIT=train"], "give DATA_DIR for the others"),
+        (["--gin.TASK_FILE=x.txt", "--gin.MIXTURE_OR_TASK_NAME=x"], "want a .tsv or"),
+        (["--gin.TASK_FILE=x.tsv"], "want one name for TASK_FILE"),
+        (
+            ["--gin.TASK_FILE=/missing.tsv", "--gin.MIXTURE_OR_TASK_NAME=x"],
+            "cannot read /missing.tsv",
+        ),
+        (
+            ["--gin.TASK_FEATURE_LENGTHS={'input': 3}"],
+            "want TASK_FEATURE_LENGTHS as {'inputs'",
+        ),
         (
             ["--gin.TEMPERATURES=0,-1"],
             "temperature finite and >= 0 (0 is argmax), got -1",

@@ -6,6 +6,7 @@ import jax
 import pytest
 
 from spec_jax.cli.decoding import one_line, row_key
+from spec_jax.data.samples import load_samples
 
 TEXTS = ["Choose the item.", "Save the file now, then close it.", "Open", "Click OK."]
 # One compiled shape serves nearly all: compiling costs more than all the rest.
@@ -177,6 +178,53 @@ def test_a_line_has_no_break_and_keeps_what_joins_letters():
     assert one_line("a\nb\x85c\u2028d\u2029e\x1bf\tg") == "a b c d e f g"
 
 
+def test_the_examples_of_a_task_are_decoded(generate, tmp_path):
+    """As t5x's infer does it: a split is named, and no text given."""
+    folder = tmp_path / "infer"
+    flags = ["--gin.SPLIT=test", "--gin.NUM_EXAMPLES=3", "--gin.MAX_INPUT_LENGTH=32"]
+    outcome = generate(*flags, f"--gin.INFER_OUTPUT_DIR={folder}")
+    file = folder / "ende-predict.jsonl-00000-of-00001"
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    samples = load_samples("translation")[:3]
+    assert [row["inputs"] for row in rows] == [
+        {
+            "inputs_pretokenized": f"translate English to German: {sample['en']}",
+            "targets_pretokenized": sample["de"],
+        }
+        for sample in samples
+    ]
+    assert "inputs were cut at 32 tokens" in outcome.err
+    texts = [sample["en"] for sample in samples]
+    typed = generate(*texts, "--truncate", "--gin.MAX_INPUT_LENGTH=32")
+    assert [row["prediction"] for row in rows] == lines(typed)
+
+
+def test_a_killed_run_goes_on(generate, tmp_path, monkeypatch):
+    """Stopped after each batch in turn; the file is whole or not there."""
+    from spec_jax.cli import generate as module
+
+    flags = ["--temperature=1", "-n", 3, "--batch_size=4"]
+    whole, path = tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
+    generate(*TEXTS[:3], *flags, "-o", whole)
+    real, calls = module.decode_batch, []
+
+    def killed_soon(*args):
+        calls.append(args)
+        if len(calls) % 2 == 0:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(module, "decode_batch", killed_soon)
+    for _ in range(2):
+        assert generate(*TEXTS[:3], *flags, "-o", path, status=130)
+        assert not path.exists()
+        assert len(list(tmp_path.glob(".out.jsonl.*.partial"))) == 1
+    outcome = generate(*TEXTS[:3], *flags, "-o", path)
+    assert "8 of 9 outputs are there already" in outcome.err
+    assert path.read_bytes() == whole.read_bytes()
+    assert len(calls) == 5 and not list(tmp_path.glob(".*"))
+
+
 @pytest.mark.parametrize(
     ("argv", "stdin", "said"),
     [
@@ -196,7 +244,7 @@ def test_a_line_has_no_break_and_keeps_what_joins_letters():
         (["x", "--input_file=missing"], b"", "not both"),
         (["--input_file=missing"], b"", "cannot read missing"),
         (["x", "--output_file=/dev/null/x"], b"", "cannot write /dev/null/x"),
-        (["x", "--gin.CHECKPOINT_PATH=/missing"], b"", "/missing"),
+        (["x", "--gin.TARGET_CHECKPOINT=/missing"], b"", "/missing"),
         (["x", "--gin.VOCABULARY=/missing"], b"", "/missing"),
         (["x", "--gin.DTYPE=float99"], b"", "float99"),
         (["x", f"--seed={10**22}"], b"", "--seed=1000"),

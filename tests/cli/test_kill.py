@@ -135,7 +135,7 @@ def test_evaluate(shapes, environment, tmp_path):
         evaluate(whole), env=environment, capture_output=True, text=True
     )
     assert undisturbed.returncode == 0, undisturbed.stderr
-    seed = random.randrange(10**6)
+    seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")
     killed = run_killed(
         evaluate(folder), environment, folder, written(whole), random.Random(seed)
@@ -182,7 +182,7 @@ def test_generate(shapes, environment, tmp_path, temperature):
         generate(whole), env=environment, capture_output=True, text=True
     )
     assert undisturbed.returncode == 0, undisturbed.stderr
-    seed = random.randrange(10**6)
+    seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")
     rng = random.Random(seed)
     run_killed(generate(folder), environment, folder, written(whole), rng)
