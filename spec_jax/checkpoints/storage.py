@@ -27,6 +27,7 @@ DTYPES = {
 }
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 CACHE_BYTES = 100_000_000
+RETRIES = {"max_retries": 5, "initial_delay": "500ms", "max_delay": "4s"}
 # Elements of a chunk that is larger than its array; writers round up a little.
 SMALL_CHUNK = 2**20
 # What tensorstore raises: absent or damaged data, no permission, no such operation.
@@ -227,7 +228,8 @@ class Folder:
             file = inside(self.local, name)
             return file.read_bytes() if file.is_file() else None
         try:
-            result = ts.KvStore.open(self.spec).result().read(name).result()
+            store = ts.KvStore.open(self.spec, context=_patience()).result()
+            result = store.read(name).result()
         except STORE_ERRORS as error:
             raise CheckpointError(f"{self.path}/{name}: {_short(error)}") from error
         return result.value if result.state == "value" else None
@@ -346,6 +348,12 @@ def open_ocdbt(
         }
         arrays |= open_zarr(stores, folder, driver)
     return arrays
+
+
+def _patience() -> ts.Context:
+    # Where there is no network, tensorstore's own 32 attempts take many minutes.
+    stores = ("gcs", "s3", "http")
+    return ts.Context({f"{one}_request_retries": RETRIES for one in stores})
 
 
 def _context() -> ts.Context:

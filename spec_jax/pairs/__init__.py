@@ -21,6 +21,7 @@ from spec_jax.pairs.folders import (
 )
 from spec_jax.pairs.pair import START_ID, Pair, load_pair, shipped_pair
 from spec_jax.pairs.tables import load_tables, save_tables
+from spec_jax.pairs.vocabularies import find_vocabulary, open_vocabulary
 
 __all__ = [
     "DRAFTS",
@@ -34,6 +35,7 @@ __all__ = [
     "CausalLM",
     "Drafting",
     "Pair",
+    "find_vocabulary",
     "load_causal_lm",
     "load_model",
     "load_pair",
@@ -41,6 +43,7 @@ __all__ = [
     "load_tokenizer",
     "make_lengths",
     "make_rule",
+    "open_vocabulary",
     "parameter_shapes",
     "read_model_config",
     "resolve",

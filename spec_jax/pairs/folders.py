@@ -13,15 +13,17 @@ import numpy as np
 
 from spec_jax.checkpoints import (
     CheckpointError,
+    infer_config,
     load_params,
     read_config,
     save_weights,
     weights_metadata,
 )
 from spec_jax.checkpoints.huggingface import CONFIG as THEIR_CONFIG
-from spec_jax.checkpoints.loading import WEIGHTS
+from spec_jax.checkpoints.loading import WEIGHTS, open_checkpoint
 from spec_jax.checkpoints.storage import inside
-from spec_jax.data.vocabulary import SentencePieceVocabulary
+from spec_jax.checkpoints.validation import EMBEDDING
+from spec_jax.data.vocabulary import Vocabulary
 from spec_jax.models.t5 import T5Config, T5Decoder, Transformer
 
 PACKAGE = "spec_jax://"
@@ -35,7 +37,7 @@ FINGERPRINT = "vocabulary_sha256"
 
 def load_model(
     path: str,
-    pieces: SentencePieceVocabulary | None,
+    pieces: Vocabulary | None,
     config: T5Config | None = None,
     dtype: Any = "bfloat16",
     role: str = "target",
@@ -46,7 +48,9 @@ def load_model(
     Args:
       path: see `resolve`.
       pieces: the vocabulary; None takes the model as it is.
-      config: its shape; None reads it from the folder.
+      config: its shape; None reads it from the folder, see `read_model_config`. Its
+        table may have more or fewer rows than the checkpoint's, if both hold the
+        vocabulary.
       dtype: of parameters and activations.
       role: "target" or "draft", for messages.
       abstract: reads no parameters; with a config, nothing need be at the path.
@@ -59,14 +63,16 @@ def load_model(
       ValueError: see `load_pair`.
     """
     folder = resolve(path)
-    config = config or read_model_config(folder, role)
+    given = config is not None
+    config = config or read_model_config(folder, role, abstract)
     config = dataclasses.replace(config, dtype=dtype)
     if pieces is not None:
         check_vocabulary(folder, config, pieces, role)
     shapes = parameter_shapes(config)
     if abstract:
         return T5Decoder(config), cast(shapes, config.dtype)
-    params = load_params(folder, shapes, role, config.dtype)
+    resize = given and pieces is not None and _padded_otherwise(folder, config, pieces)
+    params = load_params(folder, shapes, role, config.dtype, resize_vocabulary=resize)
     return T5Decoder(config), jax.tree.map(jnp.asarray, params)
 
 
@@ -120,7 +126,7 @@ def resolve(path: str | os.PathLike) -> str:
 def check_vocabulary(
     folder: str,
     config: T5Config,
-    pieces: SentencePieceVocabulary,
+    pieces: Vocabulary,
     role: str = "target",
 ) -> None:
     """Sees to it that a model and a vocabulary can belong together.
@@ -158,7 +164,7 @@ def save_model(
     params,
     config: T5Config,
     dtype: Any = "bfloat16",
-    vocabulary: SentencePieceVocabulary | None = None,
+    vocabulary: Vocabulary | None = None,
 ) -> None:
     """Writes a folder that `load_pair` reads: the weights and their config.
 
@@ -179,33 +185,72 @@ def save_model(
     save_weights(folder / WEIGHTS, weights, metadata)
 
 
-def read_model_config(folder: str, role: str = "target") -> T5Config:
-    """The config beside the weights, ours or Hugging Face's.
+def read_model_config(
+    folder: str, role: str = "target", abstract: bool = False
+) -> T5Config:
+    """A model's config: ours or Hugging Face's, or what its arrays tell.
+
+    t5x's checkpoints hold none, so their arrays' names and shapes have to tell; see
+    `infer_config`.
+
+    Args:
+      folder: the checkpoint, as `load_params` takes it.
+      role: "target" or "draft", for messages.
+      abstract: looks at no URL.
 
     Raises:
-      ValueError: if there is none; t5x's checkpoints need one from gin.
+      ValueError: if there is no checkpoint, its config is damaged, or there is none
+        and the arrays are not those of a T5.
     """
     give = f"give {role}_config (in gin: load_pair.{role}_config = @{role}/T5Config())"
-    if "://" in str(folder):
+    remote = "://" in str(folder)
+    if remote and abstract:
         raise CheckpointError(
-            f"the {role} at {folder} is given by a URL, where no config is looked for, "
-            f"so its shape is unknown: {give}"
+            f"the {role} at {folder} is given by a URL, where no config is looked for "
+            f"before a run, so its shape is unknown: {give}"
         )
-    if not os.path.exists(folder):
+    if not remote and not os.path.exists(folder):
         raise CheckpointError(f"no checkpoint of the {role} at {folder}")
-    ours = inside(pathlib.Path(folder), CONFIG)
-    theirs = inside(pathlib.Path(folder), THEIR_CONFIG)
-    file = ours if os.path.isfile(ours) else theirs
-    if not os.path.isfile(file):
-        raise CheckpointError(
-            f"the {role} at {folder} has neither {CONFIG} nor {THEIR_CONFIG}, so its "
-            f"shape is unknown: {give}"
-        )
+    file = None if remote else _config_file(pathlib.Path(folder))
+    if file is None:
+        return _inferred(folder, role, give)
     try:
-        if file == ours:
+        if file.name == CONFIG:
             return T5Config(**json.loads(file.read_text(encoding="utf-8")))
         return T5Config(**read_config(folder))
     except CheckpointError:
         raise
     except (TypeError, ValueError, OSError, RecursionError) as error:
         raise CheckpointError(f"{file} is no T5 config: {error}") from None
+
+
+def _config_file(folder: pathlib.Path) -> pathlib.Path | None:
+    files = (inside(folder, name) for name in (CONFIG, THEIR_CONFIG))
+    return next((file for file in files if file.is_file()), None)
+
+
+def _inferred(folder: str, role: str, give: str) -> T5Config:
+    """The config that a checkpoint's arrays tell."""
+    try:
+        arrays, _ = open_checkpoint(folder)
+    except CheckpointError as error:
+        raise CheckpointError(f"the {role}: {error}") from None
+    try:
+        return T5Config(**infer_config(arrays))
+    except ValueError as error:
+        raise CheckpointError(
+            f"the {role} at {folder} holds no config, and its arrays tell none "
+            f"({error}): {give}"
+        ) from None
+
+
+def _padded_otherwise(folder: str, config: T5Config, pieces: Vocabulary) -> bool:
+    """Whether a checkpoint's table has other padding than its config says.
+
+    T5's 32100 pieces are in tables of 32128 rows, and of 32100 or more where
+    somebody resized them: each holds the vocabulary, so each can be the other.
+    """
+    arrays, _ = open_checkpoint(folder)
+    table = arrays.get(EMBEDDING)
+    rows = table.shape[0] if table is not None and table.shape else 0
+    return config.vocab_size != rows >= pieces.vocab_size

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from spec_jax.data.batches import pad
-from spec_jax.data.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary
+from spec_jax.data.vocabulary import BYTES, EOS_ID, PAD_ID, Vocabulary
 from spec_jax.models.t5 import T5Config, T5Decoder
 from spec_jax.pairs.drafting import Drafting
 from spec_jax.pairs.folders import PACKAGE, cast, load_model, resolve
+from spec_jax.pairs.vocabularies import open_vocabulary, pair_vocabulary
 
 START_ID = PAD_ID
 """T5's decoder starts from the padding id."""
@@ -37,7 +38,7 @@ class Pair(Drafting):
     target: T5Decoder
     draft: T5Decoder
     params: dict[str, Any]
-    vocabulary: SentencePieceVocabulary | None
+    vocabulary: Vocabulary | None
     tables: str | None = None
     source: str = "model"
 
@@ -81,7 +82,7 @@ class Pair(Drafting):
         """The text of new tokens."""
         return self._of_text().decode(tokens)
 
-    def _of_text(self) -> SentencePieceVocabulary:
+    def _of_text(self) -> Vocabulary:
         if self.vocabulary is None:
             raise ValueError(
                 f"the pair {self.name} was made without a vocabulary, which text "
@@ -109,6 +110,7 @@ def load_pair(
     dtype: Any = "bfloat16",
     tables: str | None = None,
     name: str | None = None,
+    extra_ids: int | None = None,
     abstract: bool = False,
 ) -> Pair:
     """Loads a pair from checkpoints of any kind that `load_params` reads.
@@ -117,13 +119,17 @@ def load_pair(
       target: path of the target's checkpoint, or of the run that trained it; see
         `resolve`.
       draft: of the draft's.
-      vocabulary: of a SentencePiece model.
-      target_config: its shape; None reads it from the folder, which t5x's
-        checkpoints do not hold.
+      vocabulary: of a SentencePiece model or a tokenizer.json, or 'bytes' for ByT5;
+        see `open_vocabulary`. None takes what lies beside the target, or else beside
+        the draft; see `find_vocabulary`.
+      target_config: its shape; None reads it from the folder or, where that holds
+        none, as t5x's, off its arrays; see `read_model_config`.
       draft_config: the draft's.
       dtype: of parameters and activations.
       tables: of token pairs, for drafts that read them; see `Pair.using`.
       name: for reports; by default from the paths.
+      extra_ids: sentinels beyond the pieces of the vocabulary's file; see
+        `open_vocabulary`.
       abstract: loads no parameters, and needs no file where a config is given: the
         pair has their shapes, and the vocabulary if that is there.
 
@@ -134,11 +140,7 @@ def load_pair(
       ValueError: if a file is missing or damaged, or the two tables cannot belong
         to the vocabulary; it is said which of the two models is meant.
     """
-    file = None if vocabulary is None else resolve(vocabulary)
-    if abstract and (file is None or not os.path.isfile(file)):
-        pieces = None
-    else:
-        pieces = SentencePieceVocabulary(file)
+    pieces = _vocabulary(target, draft, vocabulary, extra_ids, abstract)
     big, big_params = load_model(
         target, pieces, target_config, dtype, "target", abstract
     )
@@ -165,6 +167,17 @@ def shipped_pair(dtype: Any = "bfloat16") -> Pair:
         tables=PACKAGE + "pretrained/ngram.safetensors",
         name="shipped",
     )
+
+
+def _vocabulary(
+    target: str, draft: str, path: str | None, extra_ids: int | None, abstract: bool
+) -> Vocabulary | None:
+    """The vocabulary; for an abstract pair only if it lies on this machine."""
+    if path is None:
+        return pair_vocabulary(target, draft, extra_ids, local=abstract)
+    if abstract and path != BYTES and not os.path.exists(resolve(path)):
+        return None
+    return open_vocabulary(path, extra_ids)
 
 
 def _short(path: str) -> str:

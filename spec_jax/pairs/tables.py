@@ -1,7 +1,7 @@
 """The file of an n-gram draft's tables, beside the models of a pair."""
 
 import os
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,25 +13,13 @@ from spec_jax.checkpoints import (
     save_weights,
     weights_metadata,
 )
+from spec_jax.data.vocabulary import Vocabulary
 from spec_jax.drafts.ngram import Tables, of_others
 from spec_jax.pairs.folders import FINGERPRINT
 
 FORMAT, KIND = "format", "ngram"
 """Metadata of the file: what it is."""
 NAMES = ("rest", "shares", "successors", "unigram")
-
-
-@runtime_checkable
-class Vocabulary(Protocol):
-    """What tables belong to: a SentencePiece model, or a BPE tokenizer."""
-
-    path: str
-    fingerprint: str
-
-    @property
-    def vocab_size(self) -> int:
-        """Ids that it has."""
-        ...
 
 
 def save_tables(

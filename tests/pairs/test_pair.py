@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from spec_jax.checkpoints import CheckpointError, load_params
+from spec_jax.checkpoints import CheckpointError, load_params, save_weights
 from spec_jax.checkpoints.loading import WEIGHTS
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.samples import load_samples
@@ -121,15 +121,24 @@ def test_tied_against_untied_is_hinted_at(folders):
         load_pair(folders / "target", folders / "draft", VOCABULARY, draft_config=tied)
 
 
-def test_t5x_and_hugging_face_make_a_pair_with_a_config(tmp_path):
-    """t5x's folder needs a config, Hugging Face's has one."""
+def test_a_t5x_checkpoint_s_config_is_read_off_its_arrays():
+    """Hugging Face's folder of the same weights says it in a file."""
     folder = golden_path("t5x_draft/legacy_float32")
-    with pytest.raises(CheckpointError, match=r"draft_config.*draft/T5Config"):
-        read_model_config(str(folder), "draft")
-    hugging_face = read_model_config(golden_path("hf/t5_1_1_assistant"))
-    loaded = load_params(folder, parameter_shapes(hugging_face))
-    same = load_params(golden_path("hf/t5_1_1_assistant"))
+    inferred = read_model_config(str(folder), "draft")
+    hugging_face = golden_path("hf/t5_1_1_assistant")
+    assert inferred == read_model_config(hugging_face)
+    loaded = load_params(folder, parameter_shapes(inferred))
+    same = load_params(hugging_face)
     jax.tree.map(np.testing.assert_array_equal, loaded, same)
+
+
+def test_what_holds_no_config_and_is_no_t5_is_named(tmp_path):
+    save_weights(tmp_path / WEIGHTS, {"encoder": {"x": np.zeros(3, np.float32)}})
+    with pytest.raises(CheckpointError, match=r"draft at .*draft_config = @draft/T5"):
+        read_model_config(str(tmp_path), "draft")
+    (tmp_path / WEIGHTS).unlink()
+    with pytest.raises(CheckpointError, match="the draft: no checkpoint at"):
+        read_model_config(str(tmp_path), "draft")
 
 
 @pytest.mark.parametrize("missing", ["target", "draft"])
@@ -261,9 +270,68 @@ def test_links_that_lead_out_are_refused(folders, tmp_path, file):
         load_pair(folders / "target", folder, VOCABULARY)
 
 
-def test_a_remote_model_s_shape_has_to_be_given(folders):
+def test_before_a_run_a_remote_model_s_shape_has_to_be_given(folders):
     with pytest.raises(CheckpointError, match=r"gs://.*URL.*give target_config"):
-        load_pair("gs://bucket/model", folders / "draft", VOCABULARY)
+        load_pair("gs://bucket/model", folders / "draft", VOCABULARY, abstract=True)
+
+
+def test_a_config_with_other_padding_than_the_checkpoint_fits(folders):
+    """T5's gin files say 32128 rows; somebody's checkpoint has 32100."""
+    configs = {
+        "target_config": SMALL,  # 4224 rows in the checkpoint
+        "draft_config": dataclasses.replace(SMALL, vocab_size=4224),  # 4096 there
+    }
+    paths = folders / "target", folders / "draft"
+    padded = load_pair(*paths, VOCABULARY, dtype="float32", **configs)
+    plain = load_pair(*paths, VOCABULARY, dtype="float32")
+    assert padded.policy() == plain.policy()
+    for role, rows in (("target", 4096), ("draft", 4224)):
+        assert getattr(padded, role).vocab_size == rows
+        ours, theirs = (pair.params[role] for pair in (padded, plain))
+        tables = [x["token_embedder"]["embedding"] for x in (ours, theirs)]
+        heads = [x["decoder"]["logits_dense"]["kernel"].T for x in (ours, theirs)]
+        for ours, theirs in (tables, heads):
+            assert len(ours) == rows
+            np.testing.assert_array_equal(ours[:4096], theirs[:4096])
+
+
+def test_a_checkpoint_without_rows_for_the_vocabulary_is_not_padded(folders, tmp_path):
+    save(tmp_path / "draft", dataclasses.replace(SMALL, vocab_size=4000))
+    with pytest.raises(CheckpointError, match=r"4000"):
+        load_pair(
+            folders / "target", tmp_path / "draft", VOCABULARY, draft_config=SMALL
+        )
+
+
+def test_the_vocabulary_beside_the_models_is_taken(folders, tmp_path):
+    for role in ("target", "draft"):
+        shutil.copytree(folders / role, tmp_path / role)
+    paths = tmp_path / "target", tmp_path / "draft"
+    with pytest.raises(ValueError, match=r"target nor in .*draft: give load_pair\.voc"):
+        load_pair(*paths)
+    assert load_pair(*paths, abstract=True).vocabulary is None
+    shipped = resolve(VOCABULARY)
+    shutil.copy(shipped, tmp_path / "draft" / "spiece.model")
+    pair = load_pair(*paths)
+    assert pair.vocabulary == SentencePieceVocabulary(shipped)
+    assert load_pair(*paths, abstract=True).vocabulary == pair.vocabulary
+    texts = [text for row in load_samples("translation") for text in row.values()]
+    train_vocabulary(texts, tmp_path / "target" / "spiece.model", 520)
+    with pytest.raises(ValueError, match=r"different vocabularies: token \d+ is"):
+        load_pair(*paths)
+
+
+def test_a_pair_of_bytes(tmp_path):
+    for role in ("target", "draft"):
+        save(tmp_path / role, dataclasses.replace(SMALL, vocab_size=384))
+    paths = tmp_path / "target", tmp_path / "draft"
+    pair = load_pair(*paths, "bytes")
+    assert pair.policy().vocab_limit == 259
+    assert pair.encode("ab") == (100, 101, 1)
+    assert pair.text([100, 101, 1, 0]) == "ab"
+    assert load_pair(*paths, "bytes", extra_ids=125, abstract=True).vocab_size == 384
+    with pytest.raises(ValueError, match="384 rows"):
+        load_pair(*paths, "bytes", extra_ids=126)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
