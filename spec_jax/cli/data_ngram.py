@@ -7,8 +7,8 @@ from spec_jax.cli.errors import UsageError
 from spec_jax.cli.settings import positive
 from spec_jax.cli.texts import check_writable, read_texts, whole_file
 from spec_jax.data.examples import TASKS, corpus_path, read_rows
-from spec_jax.data.vocabulary import PAD_ID, SentencePieceVocabulary
-from spec_jax.pairs import load_tokenizer, resolve, save_tables
+from spec_jax.data.vocabulary import PAD_ID, Vocabulary
+from spec_jax.pairs import load_tokenizer, open_vocabulary, save_tables
 from spec_jax.training.tables import count_tables, target_sequences
 
 
@@ -22,7 +22,7 @@ def main(invocation) -> None:
     if os.path.exists(flags.output) and not os.path.isfile(flags.output):
         raise UsageError(f"cannot write {flags.output}: want a file, got a device")
     if flags.data_dir is not None:
-        vocabulary = SentencePieceVocabulary(resolve(flags.vocabulary))
+        vocabulary = open_vocabulary(flags.vocabulary)
         sequences = targets(flags.data_dir, vocabulary)
         start = PAD_ID
     else:
@@ -45,7 +45,7 @@ def main(invocation) -> None:
     print(f"{tokens} tokens of {len(sequences)} texts counted in {flags.output}")
 
 
-def targets(data_dir: str, vocabulary: SentencePieceVocabulary) -> list[Sequence[int]]:
+def targets(data_dir: str, vocabulary: Vocabulary) -> list[Sequence[int]]:
     """What a decoder says in training on the corpora in a folder.
 
     Raises:

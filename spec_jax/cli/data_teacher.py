@@ -13,9 +13,9 @@ from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.examples import TASKS, corpus_path, get_task, read_rows
-from spec_jax.data.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary
+from spec_jax.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from spec_jax.decoding.autoregressive import Autoregressive
-from spec_jax.pairs import load_model, resolve
+from spec_jax.pairs import load_model, open_vocabulary
 from spec_jax.training.teacher import write_teacher_corpus
 
 SPLITS = ("train", "validation")
@@ -44,7 +44,7 @@ def main(invocation) -> None:
         work.append((f"{task.name}, {split}", task, source, path))
     check_writable(work[0][-1])
     start_backend()
-    vocabulary = SentencePieceVocabulary(resolve(flags.vocabulary))
+    vocabulary = open_vocabulary(flags.vocabulary)
     algorithm, params = load_target(flags.target, vocabulary, flags.temperature)
     console = make_console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as bar:
@@ -71,7 +71,7 @@ def main(invocation) -> None:
             console.print(f"{path} written")
 
 
-def load_target(folder: str, vocabulary: SentencePieceVocabulary, temperature: float):
+def load_target(folder: str, vocabulary: Vocabulary, temperature: float):
     """Plain decoding by an exported target in its fastest dtype, and its parameters."""
     _, dtype = fastest_dtypes(None, None)
     decoder, params = load_model(folder, vocabulary, dtype=dtype)

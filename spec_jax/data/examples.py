@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from spec_jax.data.vocabulary import EOS_ID, SentencePieceVocabulary
+from spec_jax.data.vocabulary import EOS_ID, Vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +142,7 @@ def corpus_path(data_dir: str | pathlib.Path, task: TextTask, split: str):
 
 
 def tokenize(
-    rows: Sequence[dict], task: TextTask, vocabulary: SentencePieceVocabulary
+    rows: Sequence[dict], task: TextTask, vocabulary: Vocabulary
 ) -> list[TokenRow]:
     """Token ids of a corpus's rows."""
     inputs = vocabulary.encode_batch([row[task.inputs] for row in rows])
@@ -153,9 +153,7 @@ def tokenize(
     ]
 
 
-def encode_input(
-    text: str, task: TextTask, vocabulary: SentencePieceVocabulary
-) -> list[int]:
+def encode_input(text: str, task: TextTask, vocabulary: Vocabulary) -> list[int]:
     """Prefix, text, end of sequence: what the encoder reads, uncut."""
     return [*vocabulary.encode(task.prefix + text), EOS_ID]
 

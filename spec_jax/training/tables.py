@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from spec_jax.data.examples import ExampleMaker, TextTask, tokenize
-from spec_jax.data.vocabulary import PAD_ID, SentencePieceVocabulary
+from spec_jax.data.vocabulary import PAD_ID, Vocabulary
 from spec_jax.drafts.ngram import of_others
 
 SUCCESSORS = 16
@@ -19,7 +19,7 @@ DISCOUNT = 0.5
 
 
 def target_sequences(
-    rows: Sequence[dict], task: TextTask, vocabulary: SentencePieceVocabulary
+    rows: Sequence[dict], task: TextTask, vocabulary: Vocabulary
 ) -> list[tuple[int, ...]]:
     """What the decoder says in training: targets and end of sequence.
 

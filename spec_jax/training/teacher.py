@@ -24,7 +24,7 @@ from spec_jax.data.examples import (
     encode_input,
     truncate,
 )
-from spec_jax.data.vocabulary import EOS_ID, PAD_ID, SentencePieceVocabulary
+from spec_jax.data.vocabulary import EOS_ID, PAD_ID, Vocabulary
 from spec_jax.decoding.loop import generate
 
 INPUT_LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, MAX_INPUT_LENGTH)
@@ -34,7 +34,7 @@ ROWS_IN_PART = 8192
 def write_teacher_corpus(
     algorithm: Algorithm,
     params,
-    vocabulary: SentencePieceVocabulary,
+    vocabulary: Vocabulary,
     task: TextTask,
     rows: Sequence[dict],
     path: str | pathlib.Path,

@@ -52,9 +52,7 @@ def test_what_is_missing_is_named(fails, corpora, vocabulary_path, tmp_path):
     output = tmp_path / "ngram.safetensors"
     words = command(corpora, vocabulary_path, output)
     assert "want successors >= 1, got 0" in fails(*words, "--successors=0")
-    assert "no SentencePiece model at" in fails(
-        *command(corpora, tmp_path / "none", output)
-    )
+    assert "no vocabulary at" in fails(*command(corpora, tmp_path / "none", output))
     assert "got a device" in fails(*command(corpora, vocabulary_path, "/dev/null"))
     (corpora / "summ.train.jsonl.gz").unlink()
     message = fails(*words)
