@@ -59,8 +59,8 @@ def written(folder):
 def run_killed(argv, environment, folder, whole, rng):
     """Starts the command until it ends by itself, killing it `KILLS` times.
 
-    Half of the kills come when a random share of all bytes is written, the others
-    a random while after the start, be it during imports, compiling or decoding.
+    Half of the kills come when a random share of all bytes is written, and a random
+    moment later; the others while it starts, be it in imports, loading or compiling.
     """
     marks = sorted(rng.uniform(0.02, 0.98) * whole for _ in range(KILLS // 2))
     for kills in range(10 * KILLS):
@@ -68,7 +68,7 @@ def run_killed(argv, environment, folder, whole, rng):
             argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         ends = time.monotonic() + MOST_SECONDS
-        late = time.monotonic() + rng.uniform(0.5, 8.0)
+        late = time.monotonic() + rng.uniform(0.2, 4.0)
         by_size = kills % 2 == 1 and bool(marks)
         while process.poll() is None:
             assert time.monotonic() < ends
