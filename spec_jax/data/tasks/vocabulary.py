@@ -42,7 +42,8 @@ class _Vocabulary(seqio.Vocabulary):
 
     def _encode_tf(self, s: tf.Tensor) -> tf.Tensor:
         def encode(text):
-            return np.array(self.ours.encode(text.decode()), np.int32)
+            text = np.asarray(text, object).item()  # an array of one, or bytes
+            return np.array(self.ours.encode(tf.compat.as_text(text)), np.int32)
 
         ids = tf.numpy_function(encode, [s], tf.int32)
         ids.set_shape([None])
