@@ -1,7 +1,6 @@
 """What a checkpoint holds, and what it lacks."""
 
 import dataclasses
-import json
 import math
 import os
 import pathlib
@@ -295,8 +294,3 @@ def _disk_bytes(path: pathlib.Path) -> int:
         for file in files
         if os.path.exists(os.path.join(folder, file))
     )
-
-
-def summary_json(summary: CheckpointSummary) -> str:
-    """The summary as JSON, arrays included."""
-    return json.dumps(dataclasses.asdict(summary), indent=2)

@@ -1,0 +1,223 @@
+"""Checkpoints turned into other forms and back, bit for bit."""
+
+import json
+import os
+import shutil
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from spec_jax.checkpoints import (
+    load_huggingface,
+    load_params,
+    save,
+    save_weights,
+    weights_metadata,
+)
+from spec_jax.checkpoints.loading import HUGGINGFACE, LEGACY, OWN, OWN_ORBAX
+from spec_jax.checkpoints.validation import flatten
+from spec_jax.models.t5 import Transformer
+from spec_jax.pairs.conversion import FORMS, convert
+from spec_jax.pairs.folders import read_model_config
+from tests.golden import golden_path
+
+SOURCES = {
+    "legacy": "t5x_draft/legacy_float32",
+    "legacy tied": "t5x_tied/legacy_float32",
+    "legacy bfloat16 tied": "t5x_tied/legacy_bfloat16",
+    "legacy bfloat16": "t5x_variants/draft_legacy_bfloat16_params_only_many_chunks",
+    "orbax": "t5x_draft/orbax",
+    "one file": "t5x_one_file/checkpoint_0",
+    "hf": "hf/t5_1_1_assistant",
+    "hf tied": "hf/t5_1_0_relu_tied",
+}
+
+
+def equal(got, want):
+    got, want = flatten(load_params(got)), flatten(load_params(want))
+    assert got.keys() == want.keys()
+    for name, value in want.items():
+        assert got[name].dtype == value.dtype, name
+        np.testing.assert_array_equal(got[name], value, name)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_round_trip_through_every_form(source, tmp_path):
+    start = golden_path(SOURCES[source])
+    last = start
+    for number, form in enumerate((*FORMS, "own", "huggingface", "t5x")):
+        done = convert(last, tmp_path / str(number), form)
+        equal(done.destination, start)
+        last = tmp_path / str(number)
+    assert not [name for name in os.listdir(tmp_path) if "tmp" in name]
+
+
+@pytest.mark.parametrize("folder", ["t5_1_1_assistant", "t5_1_0_relu_tied"])
+def test_hugging_face_to_t5x_and_back_is_the_same_file(folder, tmp_path):
+    start = golden_path(f"hf/{folder}")
+    convert(start, tmp_path / "t5x", "t5x", step=3)
+    convert(tmp_path / "t5x", tmp_path / "hf", "huggingface")
+    ours, theirs = (
+        (place / "model.safetensors").read_bytes() for place in (tmp_path / "hf", start)
+    )
+    assert ours == theirs
+    assert load_huggingface(tmp_path / "hf")[1] == load_huggingface(start)[1]
+
+
+@pytest.mark.parametrize("folder", ["t5_1_1_assistant", "t5_1_0_relu_tied"])
+def test_hugging_face_to_ours_gives_its_logits(folder, tmp_path):
+    start = golden_path(f"hf/{folder}")
+    convert(start, tmp_path / "ours", "own")
+    config = read_model_config(tmp_path / "ours")
+    with np.load(start / "golden.npz") as golden:
+        logits = Transformer(config).apply(
+            {"params": load_params(tmp_path / "ours")},
+            jnp.asarray(golden["input_ids"]),
+            jnp.asarray(golden["decoder_input_ids"]),
+        )
+        valid = golden["valid_decoder_positions"].astype(bool)
+        np.testing.assert_allclose(
+            np.asarray(logits)[valid], golden["logits"][valid], rtol=0, atol=1e-3
+        )
+
+
+def test_what_it_says_it_did(tmp_path):
+    done = convert(golden_path(SOURCES["legacy"]), tmp_path / "a", "t5x")
+    assert done.kind == LEGACY and done.copied == ()
+    assert done.source == str(golden_path("t5x_draft/legacy_float32/checkpoint_1000"))
+    assert done.destination == str(tmp_path / "a/checkpoint_1000")
+    assert (done.num_parameters, done.num_bytes) == (55744, 4 * 55744)
+    assert done.dtypes == ("float32",)
+    assert done.config.num_decoder_layers == 2 and done.config.dtype == jnp.float32
+
+
+def test_dtype(tmp_path):
+    start = golden_path(SOURCES["legacy"])
+    want = flatten(load_params(start, dtype=ml_dtypes.bfloat16))
+    for form in FORMS:
+        done = convert(start, tmp_path / form, form, dtype="bfloat16")
+        assert done.dtypes == ("bfloat16",) and done.num_bytes == 2 * 55744
+        for name, value in flatten(load_params(tmp_path / form)).items():
+            assert value.dtype == ml_dtypes.bfloat16
+            np.testing.assert_array_equal(value, want[name])
+    assert read_model_config(tmp_path / "own").dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("destination", "step", "written"),
+    [
+        ("a", None, "a/checkpoint_1000"),
+        ("a", 5, "a/checkpoint_5"),
+        ("a/", 0, "a/checkpoint_0"),
+        ("a/checkpoint_7", None, "a/checkpoint_7"),
+        ("checkpoint_7/", 7, "checkpoint_7"),
+    ],
+)
+def test_steps(destination, step, written, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = convert(golden_path(SOURCES["legacy"]), destination, "t5x", step=step)
+    assert done.destination == str(tmp_path / written)
+    assert (tmp_path / written / "checkpoint").is_file()
+
+
+def test_two_steps_side_by_side(tmp_path):
+    for step in (1, 2):
+        convert(golden_path(SOURCES["legacy"]), tmp_path / "a", "t5x", step=step)
+    assert sorted(os.listdir(tmp_path / "a")) == ["checkpoint_1", "checkpoint_2"]
+
+
+def test_the_vocabulary_goes_along(tmp_path):
+    start = shutil.copytree(golden_path("t5x_draft/legacy_float32"), tmp_path / "start")
+    (start / "tokenizer.json").write_text("{}")
+    (start / "tokenizer_config.json").write_text("[]")
+    (start / "README.md").write_text("not a vocabulary")
+    last = start
+    for form in (*FORMS, "own"):
+        done = convert(last, tmp_path / "models" / f"{form}-{last.name}", form)
+        assert done.copied == ("tokenizer.json", "tokenizer_config.json")
+        last = tmp_path / "models" / f"{form}-{last.name}"
+    assert (last / "tokenizer_config.json").read_text() == "[]"
+    assert not (last / "README.md").exists()
+
+
+def test_ours_keeps_what_only_it_knows(tmp_path):
+    """The vocabulary that a model was trained with, and fields no array tells."""
+    convert(golden_path(SOURCES["hf"]), tmp_path / "a", "own")
+    file = tmp_path / "a/t5_config.json"
+    fields = json.loads(file.read_text()) | {"float32_attention_logits": True}
+    file.write_text(json.dumps(fields))
+    weights = tmp_path / "a/params.safetensors"
+    save_weights(weights, load_params(weights), {"vocabulary_sha256": "abc"})
+    convert(tmp_path / "a", tmp_path / "b", "own")
+    assert json.loads((tmp_path / "b/t5_config.json").read_text()) == fields
+    metadata = weights_metadata(tmp_path / "b/params.safetensors")
+    assert metadata == {"vocabulary_sha256": "abc"}
+
+
+def test_our_orbax(tmp_path):
+    save(tmp_path / "orbax", load_params(golden_path(SOURCES["hf tied"])))
+    done = convert(tmp_path / "orbax", tmp_path / "own", "own")
+    assert done.kind == OWN_ORBAX and done.config.logits_via_embedding
+    equal(tmp_path / "own", golden_path(SOURCES["hf tied"]))
+    assert convert(tmp_path / "own", tmp_path / "x", "t5x").kind == OWN
+
+
+def test_half_precision_of_a_network_that_cannot_compute_in_it(tmp_path):
+    params, _ = load_huggingface(golden_path(SOURCES["hf"]), np.float16)
+    save_weights(tmp_path / "a.safetensors", params)
+    done = convert(tmp_path / "a.safetensors", tmp_path / "b", "own")
+    assert done.dtypes == ("float16",)
+    assert read_model_config(tmp_path / "b").dtype == jnp.bfloat16
+    # t5x's own tree has no config: HF's kind is read by its own.
+    assert (
+        convert(golden_path(SOURCES["hf"]), tmp_path / "c", "t5x").kind == HUGGINGFACE
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"form": "gguf"}, "want one of the forms own, t5x, huggingface, got 'gguf'"),
+        ({"dtype": "int8"}, "want one of the dtypes float32, bfloat16, got 'int8'"),
+        ({"form": "own", "step": 3}, "a step is t5x's alone"),
+        ({"destination": "checkpoint_7", "step": 8}, "checkpoint_7 is another step"),
+        ({"step": -1}, "step -1; wanted"),
+    ],
+)
+def test_wrong_arguments(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {
+        "source": golden_path(SOURCES["legacy"]),
+        "destination": "a",
+        "form": "t5x",
+    }
+    with pytest.raises(ValueError, match=message):
+        convert(**given | arguments)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_arrays_that_are_not_those_of_the_config(form, tmp_path):
+    convert(golden_path(SOURCES["hf"]), tmp_path / "a", "own")
+    file = tmp_path / "a/t5_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"mlp_dim": 65}))
+    with pytest.raises(ValueError, match=r"wi_0/kernel: \(32, 64\) in the checkpoint"):
+        convert(tmp_path / "a", tmp_path / "b", form)
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_shapes_alone_are_checked_before_anything_is_read(tmp_path):
+    params = load_params(golden_path(SOURCES["hf"]))
+    del params["decoder"]["decoder_norm"]
+    save_weights(tmp_path / "a.safetensors", params)
+    with pytest.raises(ValueError, match=r"missing [^/]*decoder/decoder_norm/scale"):
+        convert(tmp_path / "a.safetensors", tmp_path / "b", "own")
+
+
+def test_a_config_that_is_no_t5s(tmp_path):
+    convert(golden_path(SOURCES["hf"]), tmp_path / "a", "own")
+    (tmp_path / "a/t5_config.json").write_text('{"vocab_size": 256, "wings": 2}')
+    with pytest.raises(ValueError, match=r"is no T5: .*wings"):
+        convert(tmp_path / "a", tmp_path / "b", "own")
