@@ -185,6 +185,34 @@ COMMANDS = (
         base="runs/train.gin",
     ),
     Command(
+        name="inspect",
+        summary="say what a checkpoint holds, and what it lacks",
+        example="spec-jax inspect spec_jax://pretrained/target",
+        module="spec_jax.cli.inspect",
+        arguments="PATH",
+        flags=(
+            Flag(
+                "check",
+                bool,
+                "reads every number; by default up to 2 GB, and none behind a URL",
+            ),
+            Flag("json", bool, "prints JSON, with every array", default=False),
+        ),
+    ),
+    Command(
+        name="convert",
+        summary="write a T5's checkpoint for spec_jax, t5x or Hugging Face",
+        example="spec-jax convert spec_jax://pretrained/target models/hf "
+        "--to=huggingface",
+        module="spec_jax.cli.convert",
+        arguments="SOURCE DESTINATION",
+        flags=(
+            Flag("to", str, "own, t5x or huggingface", required=True),
+            Flag("dtype", str, "float32 or bfloat16; by default as stored"),
+            Flag("step", int, "N of t5x's checkpoint_N; by default the source's, or 0"),
+        ),
+    ),
+    Command(
         name="data debian",
         summary="build the corpora from the documentation in Debian packages",
         example="spec-jax data debian --output_dir=corpora",
