@@ -62,7 +62,11 @@ class Command:
 
 
 _TASK = Flag(
-    "task", str, "ende (English to German) or summarize", macro="TASK", short="t"
+    "task",
+    str,
+    "ende (English to German) or summarize",
+    macro="MIXTURE_OR_TASK_NAME",
+    short="t",
 )
 _SAMPLING = (
     Flag("temperature", float, "0 is greedy, 1 the model as it is", "TEMPERATURE"),

@@ -7,6 +7,7 @@ from rich import box
 from rich.table import Table
 
 from spec_jax.cli.decoding import (
+    INPUT_LENGTHS,
     check_draft,
     check_lengths,
     encode_text,
@@ -21,6 +22,7 @@ from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable, read_texts, write_whole
 from spec_jax.core.rules import AnyRule
 from spec_jax.core.sampling import SamplingPolicy
+from spec_jax.data.batches import round_up
 from spec_jax.data.examples import get_task
 from spec_jax.drafts import LengthPolicy
 from spec_jax.experiments.compare import PLAIN, CompareRecord, compare
@@ -74,6 +76,16 @@ class CompareSettings:
         positive(self, "gamma", "max_new_tokens", "repeats")
         check_lengths(self.max_input_length, self.max_new_tokens)
 
+    @property
+    def output_limit(self) -> int:
+        """Most new tokens."""
+        return self.max_new_tokens or get_task(self.task).max_target_length
+
+    def decode_shapes(self) -> tuple[tuple[int, int, int], ...]:
+        """(rows, input tokens, new tokens) of the largest text."""
+        length = round_up(self.max_input_length, INPUT_LENGTHS)
+        return ((1, length, self.output_limit),)
+
 
 def main(invocation) -> None:
     """Runs the command."""
@@ -109,7 +121,7 @@ def measure(settings: CompareSettings, texts: Sequence[str]) -> list[CompareReco
             for number, text in enumerate(texts, 1)
         ]
         status.update("compiling")
-        new_tokens = settings.max_new_tokens or task.max_target_length
+        new_tokens = settings.output_limit
         return compare(
             pair,
             plain,

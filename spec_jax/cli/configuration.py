@@ -20,6 +20,17 @@ from spec_jax.cli.configurables import (
 from spec_jax.cli.errors import UsageError, did_you_mean, one_line
 
 REQUIRED = "%gin.REQUIRED"
+PATHS = ("TARGET_CHECKPOINT", "DRAFT_CHECKPOINT", "VOCABULARY", "MODEL_DIR", "DATA_DIR")
+"""Macros that a dry run does without."""
+NOT_GIVEN = "(not given)"
+"""Stands for them there."""
+RENAMED = {
+    "TASK": "MIXTURE_OR_TASK_NAME",
+    "TASKS": "MIXTURE_OR_TASK_NAME",
+    "CHECKPOINT_PATH": "TARGET_CHECKPOINT",
+    "DRAFT_CHECKPOINT_PATH": "DRAFT_CHECKPOINT",
+}
+"""Macros of earlier versions, and of t5x, by their names here."""
 _GIN_ERRORS = (ValueError, SyntaxError, TypeError, ImportError, tokenize.TokenError)
 _MACRO = re.compile(r"^([A-Za-z_]\w*)\s*=\s*(.*?)(?:\s+#\s*(.*))?$")
 _INCLUDE = re.compile(r"""^include\s+['"](.+)['"]""")
@@ -48,6 +59,12 @@ def shipped_folder() -> pathlib.Path:
     package = pathlib.Path(spec_jax.__file__).parent
     inside = package / "gin_configs"
     return inside if inside.is_dir() else package.parent / "gin_configs"
+
+
+def shipped_files() -> list[pathlib.Path]:
+    """The shipped gin files, those of t5x's own scripts aside."""
+    folder = shipped_folder()
+    return sorted({*folder.rglob("*.gin")} - {*folder.glob("t5x/**/*.gin")})
 
 
 class GinText(NamedTuple):
@@ -91,8 +108,7 @@ class SearchPath:
             path = folder / pathlib.Path(name).expanduser()
             if path.is_file():
                 return path
-        shipped = self.folders[-1]
-        known = [str(p.relative_to(shipped)) for p in sorted(shipped.rglob("*.gin"))]
+        known = [str(p.relative_to(shipped_folder())) for p in shipped_files()]
         looked = ", ".join(str(folder) for folder in self.folders[:-1])
         raise UsageError(
             f"no gin file {name}{origin}, looked in {looked} and the shipped "
@@ -137,6 +153,7 @@ def configure(
     files: Sequence[str],
     bindings: Sequence[str],
     search_folders: Sequence[str] = (),
+    optional: Sequence[str] = (),
 ) -> None:
     """Reads files, then bindings, into gin; what another run left is forgotten.
 
@@ -145,6 +162,7 @@ def configure(
       files: gin files; a later one wins.
       bindings: single bindings; they win over every file.
       search_folders: where files are looked for before the shipped ones.
+      optional: macros that need no value; without one they are NOT_GIVEN.
 
     Raises:
       UsageError: a file is missing or wrong, a name is unknown, or a macro that is
@@ -154,7 +172,9 @@ def configure(
     parts = list(search.texts(files))
     macros = search.macros(files)
     text = "\n".join([*(part.text for part in parts), *bindings])
-    bound = _check_bindings(bindings, macros, set(_REFERENCE.findall(text)))
+    read = set(_REFERENCE.findall(text))
+    _check_files(command, macros, read)
+    bound = _check_bindings(command, bindings, macros, read)
     # Not gin's own search for files: it logs an error for each place it tries.
     gin.clear_config(clear_constants=True)
     register(command)
@@ -163,11 +183,14 @@ def configure(
             gin.parse_config(part.open())
         for binding in bindings:
             gin.parse_config(binding)
-        missing = [
-            macro
-            for macro in macros.values()
-            if macro.value == REQUIRED and macro.name not in bound
-        ]
+        missing = []
+        for macro in macros.values():
+            if macro.value != REQUIRED or macro.name in bound:
+                continue
+            if macro.name in read.difference(optional):
+                missing.append(macro)
+            else:
+                gin.parse_config(f"{macro.name} = {NOT_GIVEN!r}")
         if missing:
             raise UsageError(_missing_message(command, missing))
         gin.finalize()
@@ -194,20 +217,43 @@ def operative_config() -> str:
     return gin.operative_config_str()
 
 
-def _check_bindings(bindings, macros, referenced) -> set[str]:
+def _check_files(command: str, macros: dict[str, Macro], read: set[str]) -> None:
+    """Sees to it that a user's files set no macro that no command knows."""
+    unread = [macro for macro in macros.values() if macro.name not in read]
+    known = _shipped_macros() if unread else {}
+    for macro in unread:
+        if macro.name not in known:
+            said = _unread(command, macro.name, read & {*macros})
+            raise UsageError(f"{macro.file}: {said}")
+
+
+def _check_bindings(
+    command: str, bindings: Sequence[str], macros: dict[str, Macro], read: set[str]
+) -> set[str]:
     """The macros that bindings set; each must mean something."""
-    bound = set()
-    for binding in bindings:
-        match = _MACRO.match(binding.strip())
-        if match is None:
-            continue
-        name = match[1]
-        if name not in macros and name not in referenced:
-            near = did_you_mean(name, macros)
-            listed = f"; there are {', '.join(sorted(macros))}"
-            raise UsageError(f"no macro {name}{near or listed}")
-        bound.add(name)
+    bound = {match[1] for b in bindings if (match := _MACRO.match(b.strip()))}
+    for name in sorted(bound - read):
+        raise UsageError(_unread(command, name, read & {*macros}))
     return bound
+
+
+def _unread(command: str, name: str, known: set[str]) -> str:
+    """What is said of a macro that nothing reads."""
+    if name in RENAMED:
+        return f"no macro {name}; did you mean {RENAMED[name]}?"
+    if file := _shipped_macros().get(name):
+        return f"{command} reads no macro {name} here; {file} is a file that has it"
+    listed = f"; there are {', '.join(sorted(known))}"
+    return f"no macro {name}{did_you_mean(name, known) or listed}"
+
+
+def _shipped_macros() -> dict[str, str]:
+    """Every macro of the shipped files, and the first file that has it."""
+    found: dict[str, str] = {}
+    for path in shipped_files():
+        for match in filter(None, map(_MACRO.match, path.read_text().splitlines())):
+            found.setdefault(match[1], str(path.relative_to(shipped_folder())))
+    return found
 
 
 def _missing_message(command: str, missing: Sequence[Macro]) -> str:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from spec_jax.base import Algorithm
 from spec_jax.cli.decoding import (
+    INPUT_LENGTHS,
     Row,
     arguments,
     check_draft,
@@ -29,6 +30,7 @@ from spec_jax.cli.terminal import draw_svg, make_console, shows_color
 from spec_jax.cli.texts import check_writable, write_whole
 from spec_jax.core.rules import AnyRule
 from spec_jax.core.sampling import SamplingPolicy
+from spec_jax.data.batches import round_up
 from spec_jax.data.examples import get_task
 from spec_jax.data.samples import load_samples
 from spec_jax.data.vocabulary import PAD_ID
@@ -85,6 +87,12 @@ class DemoSettings:
         check_lengths(self.max_input_length, self.max_new_tokens)
         if self.task is not None:
             get_task(self.task)
+
+    def decode_shapes(self) -> tuple[tuple[int, int, int], ...]:
+        """(rows, input tokens, new tokens) of the largest text."""
+        return (
+            (1, round_up(self.max_input_length, INPUT_LENGTHS), self.max_new_tokens),
+        )
 
 
 @dataclasses.dataclass(frozen=True)

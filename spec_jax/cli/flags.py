@@ -38,6 +38,7 @@ def define_flags(command: Command) -> flags.FlagValues:
     if command.base:
         for name, text in GIN_FLAGS.items():
             flags.DEFINE_multi_string(name, None, text, flag_values=values)
+        flags.DEFINE_boolean("dry_run", False, DRY_RUN, flag_values=values)
     flags.DEFINE_boolean("help", False, "", flag_values=values, short_name="h")
     flags.DEFINE_boolean(
         "debug", False, "show the traceback of an error", flag_values=values
@@ -50,6 +51,8 @@ GIN_FLAGS = {
     "gin_search_paths": "folders to look for gin files in, separated by commas",
     "gin_bindings": "a binding; repeat it; wins over every file",
 }
+
+DRY_RUN = "print the configuration, shapes and memory; load and write nothing"
 
 
 def parse_flags(command: Command, arguments: list[str]):

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spec_jax.cli.commands import COMMANDS, Command
-from spec_jax.cli.flags import GIN_FLAGS
+from spec_jax.cli.flags import DRY_RUN, GIN_FLAGS
 from spec_jax.cli.terminal import make_console
 
 _NAME = "bold cyan"
@@ -58,6 +58,7 @@ def show_command(
             ("--gin.NAME=VALUE", "sets a macro (below) or a binding; repeat it")
         )
         rows += [(f"--{name}", text) for name, text in GIN_FLAGS.items()]
+        rows.append(("--dry_run", DRY_RUN))
     rows.append(("--debug", "show the traceback of an error"))
     _print_table(console, "flags", rows)
     if command.base:

@@ -61,7 +61,11 @@ class Invocation:
             *flag_bindings(self.command, self.flags),
         ]
         configuration.configure(
-            self.command.name, self.gin_files, bindings, self.search_folders
+            self.command.name,
+            self.gin_files,
+            bindings,
+            self.search_folders,
+            optional=configuration.PATHS if self.flags.dry_run else (),
         )
         return configuration.build(self.command.name)
 
@@ -146,4 +150,8 @@ def dispatch(argv: list[str]) -> None:
         files = invocation.gin_files if command.base else []
         folders = invocation.search_folders if command.base else []
         return help_texts.show_command(command, files, folders)
+    if command.base and values.dry_run:
+        from spec_jax.cli import dry_run
+
+        return dry_run.show(invocation)
     return command.main()(invocation)

@@ -27,7 +27,7 @@ from spec_jax.data.examples import (
 from spec_jax.data.vocabulary import SentencePieceVocabulary
 from spec_jax.models.t5 import T5Config
 from spec_jax.pairs import EXPORT, load_model, resolve, save_model
-from spec_jax.training.train import TrainSettings, train
+from spec_jax.training.train import TrainSettings, make_buckets, train
 
 VOCABULARY = "vocabulary.model"
 _FREE = frozenset(
@@ -65,9 +65,16 @@ class TrainRun:
 
     def __post_init__(self):
         positive(self, "num_validation")
-        require(bool(self.tasks), "want at least one of the TASKS, got none")
+        require(
+            bool(self.tasks), "want at least one task in MIXTURE_OR_TASK_NAME, got none"
+        )
         for name in self.tasks:
             get_task(name)
+
+    def batch_shapes(self) -> tuple[tuple[int, int, int], ...]:
+        """(rows, input tokens, target tokens) of every compiled step."""
+        buckets = make_buckets(self.settings.batch_tokens)
+        return tuple((one.rows, one.inputs, one.targets) for one in buckets)
 
 
 def main(invocation) -> None:

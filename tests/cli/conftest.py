@@ -56,8 +56,8 @@ def pair_flags(tmp_path_factory, vocabulary_path):
         save_model(folder / name, params, config, "float32")
     return [
         "--gin_file=pairs/checkpoints.gin",
-        f"--gin.CHECKPOINT_PATH={folder / 'target'}",
-        f"--gin.DRAFT_CHECKPOINT_PATH={folder / 'draft'}",
+        f"--gin.TARGET_CHECKPOINT={folder / 'target'}",
+        f"--gin.DRAFT_CHECKPOINT={folder / 'draft'}",
         f"--gin.VOCABULARY={vocabulary_path}",
         "--gin.DTYPE=float32",
     ]

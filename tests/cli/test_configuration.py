@@ -6,44 +6,28 @@ from pathlib import Path
 import pytest
 
 from spec_jax.cli import configuration
-from spec_jax.cli.configuration import SearchPath, build, configure, shipped_folder
+from spec_jax.cli.configuration import (
+    RENAMED,
+    SearchPath,
+    build,
+    configure,
+    shipped_files,
+    shipped_folder,
+)
 from spec_jax.cli.errors import UsageError
 
 ROOT = Path(configuration.__file__).parents[2]
 
-# Every shipped file, with a command that can read it and what it then still needs.
+# What every command reads where no file is given, and what it then still needs.
 NEEDED = {"MODEL_DIR": "x", "DATA_DIR": "x", "VOCABULARY": "x"}
-PAIR_NEEDED = {"CHECKPOINT_PATH": "x", "DRAFT_CHECKPOINT_PATH": "x", "VOCABULARY": "x"}
 FILES = {
-    "demo": {"runs/demo.gin": {}, "runs/choices.gin": {}},
-    "generate": {
-        "runs/generate.gin": {},
-        "pairs/shipped.gin": {},
-        "pairs/checkpoints.gin": PAIR_NEEDED,
-        "pairs/smollm2.gin": {},
-    },
-    "evaluate": {
-        "runs/evaluate.gin": {"PAIR": "@load_pair"},
-        "runs/evaluate_shipped.gin": {},
-        "runs/evaluate_checkpoints.gin": PAIR_NEEDED,
-    },
-    "compare": {"runs/compare.gin": {}, "pairs/smollm2.gin": {}},
-    "sweep": {
-        "runs/sweep.gin": {"PAIR": "@load_pair"},
-        "runs/sweep_shipped.gin": {},
-    },
-    "train": {
-        "runs/train.gin": {**NEEDED, "MODEL": "@T5Config()"},
-        "runs/train_shipped_target.gin": NEEDED,
-        "runs/train_shipped_draft.gin": NEEDED,
-        "models/shipped_target.gin": NEEDED,
-        "models/shipped_draft.gin": NEEDED,
-    },
+    "demo": ["runs/demo.gin"],
+    "generate": ["runs/generate.gin"],
+    "evaluate": ["runs/evaluate_shipped.gin"],
+    "compare": ["runs/compare.gin"],
+    "sweep": ["runs/sweep_shipped.gin"],
+    "train": ["runs/train.gin", "models/shipped_target.gin"],
 }
-SHAPE = (
-    "vocab_size emb_dim num_heads head_dim mlp_dim num_encoder_layers "
-    "num_decoder_layers"
-).split()
 
 
 def generate_settings(*bindings, files=(), folders=()):
@@ -58,46 +42,26 @@ def write(folder, name, text):
     return str(path)
 
 
-def test_every_shipped_file_is_in_the_table():
-    shipped = {
-        str(path.relative_to(shipped_folder()))
-        for path in shipped_folder().rglob("*.gin")
-    }
-    assert shipped == {name for files in FILES.values() for name in files}
-
-
-@pytest.mark.parametrize("command", FILES)
-def test_every_shipped_file_builds_in_a_fresh_process(command):
-    """BEHAVIOURS 33."""
-    bindings = {
-        name: [
-            f"{macro} = {value if value.startswith('@') else repr(value)}"
-            for macro, value in needed.items()
-        ]
-        for name, needed in FILES[command].items()
-    }
-    for given in bindings.values():
-        if "MODEL = @T5Config()" in given:
-            given += [f"T5Config.{field} = 8" for field in SHAPE]
+def test_to_build_the_settings_starts_no_backend():
+    """The number of CPU threads is read when it starts, and settings say it."""
     code = (
         "import json, sys\n"
         "from spec_jax.cli.configuration import build, configure\n"
-        "command, files = json.loads(sys.argv[1])\n"
-        "for name, bindings in files.items():\n"
-        "    configure(command, [f'runs/{command}.gin', name], bindings)\n"
-        "    print(name, type(build(command)).__name__)\n"
-        # The number of CPU threads is read when the backend starts.
+        "for command, files in json.loads(sys.argv[1]).items():\n"
+        "    needed = [f\"{name} = 'x'\" for name in sys.argv[2:]]\n"
+        "    configure(command, files, needed if command == 'train' else [])\n"
+        "    print(command, type(build(command)).__name__)\n"
         "from jax._src import xla_bridge\n"
         "assert not xla_bridge.backends_are_initialized()\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code, json.dumps([command, bindings])],
+        [sys.executable, "-c", code, json.dumps(FILES), *NEEDED],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
     assert run.returncode == 0, run.stderr
-    assert [line.split()[0] for line in run.stdout.splitlines()] == list(bindings)
+    assert [line.split()[0] for line in run.stdout.splitlines()] == list(FILES)
 
 
 def test_later_files_win_over_earlier_ones(tmp_path):
@@ -161,7 +125,8 @@ def test_a_wheels_folder_is_found_inside_the_package(tmp_path, monkeypatch):
         ("GAMMA = 0", "want gamma >= 1, got 0"),
         ("TRUNCATE = 1", "generate.truncate wants True or False, got 1"),
         ("TEMPERATURE = -1.0", "(0 is argmax), got -1.0"),
-        ("TASK = 'foo'", "unknown task 'foo'"),
+        ("MODEL = 3", "generate reads no macro MODEL here; models/byt5/base.gin is a"),
+        ("QQQQQ = 3", "no macro QQQQQ; there are BATCH_SIZE, CONFIDENCE, "),
         ("PAIR = 'shipped'", "generate.load_pair wants a function, @NAME, got 'ship"),
         ("MAX_INPUT_LENGTH = 1025", "max_input_length <= 1024, got 1025"),
         ("MAX_INPUT_LENGTH = 1", "want 2 <= max_input_length"),
@@ -203,12 +168,35 @@ def test_wrong_bindings_of_other_commands_are_named(command, binding, said):
     assert said in str(raised.value)
 
 
+@pytest.mark.parametrize("name", RENAMED)
+def test_old_names_of_macros_name_the_new_one(name, tmp_path):
+    said = f"no macro {name}; did you mean {RENAMED[name]}?"
+    with pytest.raises(UsageError) as raised:
+        generate_settings(f"{name} = 'x'")
+    assert str(raised.value) == said
+    file = write(tmp_path, "mine.gin", f"{name} = 'x'")
+    with pytest.raises(UsageError) as raised:
+        generate_settings(files=[file])
+    assert str(raised.value) == f"{file}: {said}"
+    # A configuration of its time still means what it meant.
+    file = write(tmp_path, "old.gin", f"{name} = 7\ngenerate.gamma = %{name}")
+    assert generate_settings(files=[file]).gamma == 7
+
+
+def test_a_macro_misspelt_in_a_file_is_named_with_the_file(tmp_path):
+    file = write(tmp_path, "mine.gin", "GAMA = 3")
+    with pytest.raises(UsageError, match=r"mine\.gin: no macro GAMA; did you mean GAM"):
+        generate_settings(files=[file])
+    # What another command reads may stand there.
+    assert generate_settings(files=[write(tmp_path, "mine.gin", "MODEL = 3")])
+
+
 def test_home_is_expanded_in_files_and_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     write(tmp_path, "gin/mine.gin", "INFER_OUTPUT_DIR = '~/out'\nPREFIX = '~/x'")
     settings = generate_settings(files=["mine.gin"], folders=["~/gin"])
     assert settings.output_dir == f"{tmp_path}/out"
-    assert settings.prefix == "~/x"
+    assert settings.tasks.prefix == "~/x"
 
 
 def test_a_whole_number_serves_as_a_number():
@@ -247,26 +235,27 @@ def test_a_file_that_is_no_text_is_an_error(tmp_path):
 
 
 def test_needed_macros_are_all_named():
-    with pytest.raises(
-        UsageError, match="needs CHECKPOINT_PATH, DRAFT_CHECKPOINT_PATH"
-    ):
+    with pytest.raises(UsageError, match="needs TARGET_CHECKPOINT, DRAFT_CHECKPOINT"):
         generate_settings(files=["pairs/checkpoints.gin"])
-    some = [f"{name} = 'x'" for name in PAIR_NEEDED if name != "VOCABULARY"]
-    with pytest.raises(UsageError, match=r"needs VOCABULARY \(a SentencePiece model\)"):
-        generate_settings(*some, files=["pairs/checkpoints.gin"])
+    with pytest.raises(UsageError, match=r"needs DRAFT_CHECKPOINT \(the draft's weigh"):
+        generate_settings("TARGET_CHECKPOINT = 'x'", files=["pairs/checkpoints.gin"])
+
+
+def test_a_needed_macro_that_nothing_reads_is_not_needed(tmp_path):
+    file = write(tmp_path, "mine.gin", "MODEL = %gin.REQUIRED")
+    assert generate_settings(files=[file]).gamma == 4
 
 
 def test_every_macro_of_the_shipped_files_is_explained():
-    for files in FILES.values():
-        for macro in SearchPath().macros(list(files)).values():
+    for path in shipped_files():
+        files = [f"runs/{command}.gin" for command in FILES]
+        for macro in SearchPath().macros([*files, str(path)]).values():
             assert macro.help or macro.name in ("PAIR", "MODEL"), macro
 
 
-def test_every_macro_of_the_shipped_files_is_used():
+def test_every_macro_of_a_run_is_read():
     for command, files in FILES.items():
-        texts = "".join(
-            part.text for part in SearchPath().texts([f"runs/{command}.gin", *files])
-        )
+        texts = "".join(part.text for part in SearchPath().texts(files))
         for macro in SearchPath().macros([f"runs/{command}.gin"]):
             assert f"%{macro}" in texts, (command, macro)
 

@@ -34,7 +34,7 @@ def test_flags_that_are_short_for_macros_bind_only_what_was_given():
     values, _ = parse("--temperature=0.5", "--task", "ende", "--truncate")
     assert set(flag_bindings(GENERATE, values)) == {
         "TEMPERATURE = 0.5",
-        "TASK = 'ende'",
+        "MIXTURE_OR_TASK_NAME = 'ende'",
         "TRUNCATE = True",
     }
 

@@ -24,7 +24,7 @@ TINY = [
             "dtype": "float32",
         }.items()
     ),
-    "--gin.TASKS=summarize",
+    "--gin.MIXTURE_OR_TASK_NAME=summarize",
     "--gin.BATCH_TOKENS=64",
     "--gin.CHECKPOINT_PERIOD=2",
     "--gin.EVAL_PERIOD=2",
