@@ -24,6 +24,8 @@ Scores = dict[str, float | str]
 """Figures of a task's metrics by name, and signatures that say how they were taken."""
 SAMPLES = {"ende": "translation", "summarize": "summarization"}
 """Which committed samples stand in for a task's corpus."""
+TASK_METRICS = {"bleu": ("bleu", "chrf"), "rouge": ("rouge",)}
+"""Of a shipped corpus, by what it is mainly scored by."""
 LENGTHS = {"inputs": 512, "targets": 128}
 """Most tokens of a user's file, where TASK_FEATURE_LENGTHS does not say."""
 
@@ -165,7 +167,7 @@ def load_task(
         lengths = {"inputs": MAX_INPUT_LENGTH, "targets": task.max_target_length}
         rows = _task_rows(task, split, data_dir)[:num_examples]
         lengths |= feature_lengths or {}
-        return [_of_rows(task, rows, vocabulary, lengths, (task.metric,))]
+        return [_of_rows(task, rows, vocabulary, lengths, TASK_METRICS[task.metric])]
     from spec_jax.data import tasks  # seqio and TensorFlow, only where they are meant
 
     return tasks.load_seqio_task(

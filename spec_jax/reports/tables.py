@@ -58,6 +58,14 @@ def notes(records: Sequence[Record]) -> list[str]:
                 f"- {run}: the rule is lenient, the output does not follow the target; "
                 + bound(record.temperature, record.lenience)
             ] = None
+        if (t5x := record.baseline) is not None:
+            same = t5x["identical"]
+            share = "" if same is None else f", {same:.0%} of its outputs are ours"
+            found[
+                f"- {run}: t5x's own sampling gives {t5x['tokens_per_second']:.0f} "
+                f"tok/s in {record.plain_dtype}; speculative decoding is "
+                f"{t5x['speedup']:.2f} times as fast{share}"
+            ] = None
         for warning in record.warnings:
             found[f"- Warning, {run}: {warning}"] = None
     return list(found)
@@ -111,11 +119,14 @@ def _identical(record: Record) -> str:
 
 
 def _score(scores: dict[str, float | str]) -> str:
-    """'BLEU 31.0', or the three ROUGE figures."""
+    """'BLEU 31.0', the three ROUGE figures, or a metric of the task's own."""
     if "bleu" in scores:
         return f"BLEU {scores['bleu']:.1f}"
     kinds = ("rouge1", "rouge2", "rougeLsum")
-    return "ROUGE " + "/".join(f"{scores[kind]:.1f}" for kind in kinds)
+    if all(kind in scores for kind in kinds):
+        return "ROUGE " + "/".join(f"{scores[kind]:.1f}" for kind in kinds)
+    figures = [(k, v) for k, v in scores.items() if not isinstance(v, str)]
+    return " ".join(f"{name} {value:.3g}" for name, value in figures[:1]) or "-"
 
 
 def bound(temperature: float, lenience: float) -> str:

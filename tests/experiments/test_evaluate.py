@@ -112,7 +112,12 @@ def test_figures_at_temperature_zero_follow_from_each_other(pair, data):
     assert len(record.differences) == round(4 * (1 - record.identical))
     assert all(difference.gap < 1e-4 for difference in record.differences)
     assert record.tokens_plain == record.alpha_tokens
-    assert record.metrics["plain"].keys() == {"bleu", "signature"}
+    assert record.metrics["plain"].keys() == {
+        "bleu",
+        "bleu_signature",
+        "chrf",
+        "chrf_signature",
+    }
     assert record.metrics.keys() == {"plain", "speculative", "draft"}
     assert 0 < record.alpha <= 1
     assert 1 <= record.tokens_per_run <= 3

@@ -124,3 +124,21 @@ def test_runs_measured_differently_are_told_apart():
 def test_no_record_is_an_error():
     with pytest.raises(ValueError, match="at least one record"):
         markdown([])
+
+
+def test_a_task_of_ones_own_shows_its_first_figure():
+    scores = {"exact": 0.5, "other": 1.0, "signature": "s"}
+    own = dataclasses.replace(
+        RECORD, metrics={"plain": scores, "speculative": {"left_out": "scores"}}
+    )
+    cells = dict(zip(HEADERS, rows([own])[0], strict=True))
+    assert (cells["score plain"], cells["score spec"]) == ("exact 0.5", "-")
+
+
+def test_t5x_is_told_beside_our_own_baseline():
+    baseline = {"tokens_per_second": 412.4, "speedup": 2.184, "identical": 1.0}
+    told = dataclasses.replace(RECORD, baseline=baseline)
+    (line,) = [note for note in notes([told]) if "t5x" in note]
+    assert "412 tok/s in float32" in line and "2.18 times as fast" in line
+    assert "100% of its outputs are ours" in line
+    assert not [note for note in notes([RECORD]) if "t5x" in note]
