@@ -7,9 +7,9 @@ import posixpath
 from typing import Any
 
 from spec_jax.checkpoints import CheckpointError
-from spec_jax.checkpoints.loading import STEP
 from spec_jax.checkpoints.storage import Folder
-from spec_jax.data.tokenizer import CONFIG_FILE, TOKENIZER_FILE
+from spec_jax.checkpoints.vocabulary_files import VOCABULARIES
+from spec_jax.data.tokenizer import CONFIG_FILE
 from spec_jax.data.unigram import UnigramTokenizer
 from spec_jax.data.vocabulary import (
     BYTES,
@@ -17,12 +17,9 @@ from spec_jax.data.vocabulary import (
     SentencePieceVocabulary,
     Vocabulary,
 )
-from spec_jax.pairs.folders import EXPORT, resolve
+from spec_jax.pairs.folders import resolve
 
-NAMES = ("spiece.model", "sentencepiece.model", "vocabulary.model", TOKENIZER_FILE)
-"""Of files beside a model, the first that is there: those of Hugging Face, of t5x's
-vocabularies and of our training."""
-_LISTED = ", ".join(NAMES)
+_LISTED = ", ".join(VOCABULARIES)
 
 
 def open_vocabulary(
@@ -70,8 +67,8 @@ def find_vocabulary(
     """The vocabulary beside a checkpoint, or None where there is none.
 
     Args:
-      path: of the checkpoint, or of the run that wrote it. Looks in its folder for
-        one of NAMES and, where that is a step or an export, in the run's.
+      path: of the checkpoint, or of the run that wrote it. Looks in its folder, and
+        then in the one above, for the first of VOCABULARIES.
       extra_ids: see `open_vocabulary`.
 
     Raises:
@@ -80,7 +77,7 @@ def find_vocabulary(
     """
     for place in places(path):
         folder = Folder.at(place)
-        for name in NAMES:
+        for name in VOCABULARIES:
             content = folder.read(name)
             if content is not None:
                 return _opened(f"{folder.path}/{name}", content, extra_ids)
@@ -111,10 +108,10 @@ def pair_vocabulary(
     found = [find_vocabulary(path, extra_ids) for path in looked]
     there = [one for one in found if one is not None]
     if not there and not local:
-        where = " nor in ".join(places(target) + places(draft))
+        where = dict.fromkeys(places(target) + places(draft))
         raise ValueError(
-            f"want a vocabulary, got none in {where}: give load_pair.vocabulary, or "
-            f"put one of {_LISTED} there"
+            f"no vocabulary in {', '.join(where)}: give load_pair.vocabulary, or put "
+            f"one of {_LISTED} there"
         )
     if len(there) == 2:
         _check_one(*there)
@@ -122,15 +119,14 @@ def pair_vocabulary(
 
 
 def places(path: str | os.PathLike) -> list[str]:
-    """The folders where the vocabulary of a checkpoint can lie."""
+    """The folders where the vocabulary of a checkpoint can lie, its own first."""
     place = resolve(path).rstrip("/")
     if "://" not in place:
         place = os.path.abspath(place)
         place = os.path.dirname(place) if os.path.isfile(place) else place
-    found = [place]
-    if STEP.fullmatch(posixpath.basename(place)) or posixpath.basename(place) == EXPORT:
-        found.append(posixpath.dirname(place))
-    return found
+        return [place, os.path.dirname(place)]
+    above = place.rpartition("/")[0]
+    return [place] if above.endswith("/") else [place, above]
 
 
 def _opened(path: str, content: bytes | None, extra_ids: int | None) -> Vocabulary:

@@ -307,7 +307,7 @@ def test_the_vocabulary_beside_the_models_is_taken(folders, tmp_path):
     for role in ("target", "draft"):
         shutil.copytree(folders / role, tmp_path / role)
     paths = tmp_path / "target", tmp_path / "draft"
-    with pytest.raises(ValueError, match=r"target nor in .*draft: give load_pair\.voc"):
+    with pytest.raises(ValueError, match=r"in .*target, .*draft: give load_pair\.voc"):
         load_pair(*paths)
     assert load_pair(*paths, abstract=True).vocabulary is None
     shipped = resolve(VOCABULARY)

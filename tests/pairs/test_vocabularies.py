@@ -9,9 +9,10 @@ import threading
 import pytest
 
 from spec_jax.checkpoints import CheckpointError
+from spec_jax.checkpoints.vocabulary_files import vocabulary_files
 from spec_jax.data.unigram import UnigramTokenizer
 from spec_jax.data.vocabulary import ByteVocabulary, SentencePieceVocabulary
-from spec_jax.pairs import EXPORT, find_vocabulary, open_vocabulary, resolve
+from spec_jax.pairs import find_vocabulary, open_vocabulary, resolve
 from spec_jax.pairs.vocabularies import places
 
 SHIPPED = resolve("spec_jax://pretrained/vocabulary.model")
@@ -94,7 +95,7 @@ def test_sentencepiece_goes_before_a_tokenizer_json(tmp_path):
     assert isinstance(find_vocabulary(tmp_path), SentencePieceVocabulary)
 
 
-@pytest.mark.parametrize("below", ["checkpoint_1000", "7", EXPORT, "."])
+@pytest.mark.parametrize("below", ["checkpoint_1000", "7", "export", "."])
 def test_a_step_s_vocabulary_lies_in_its_run_s_folder(tmp_path, below):
     (tmp_path / below).mkdir(exist_ok=True)
     file = tmp_path / below / "model.safetensors"
@@ -104,14 +105,27 @@ def test_a_step_s_vocabulary_lies_in_its_run_s_folder(tmp_path, below):
         assert find_vocabulary(path) == SentencePieceVocabulary(SHIPPED)
 
 
-def test_other_folders_above_are_none_of_its_business(tmp_path):
-    (tmp_path / "base").mkdir()
+def test_one_folder_above_is_looked_at(tmp_path):
+    below = tmp_path / "models" / "base"
+    below.mkdir(parents=True)
     shutil.copy(SHIPPED, tmp_path / "vocabulary.model")
-    assert find_vocabulary(tmp_path / "base") is None
-    assert places("gs://bucket/t5/checkpoint_9") == [
+    assert find_vocabulary(below) is None
+    shutil.copy(SHIPPED, tmp_path / "models" / "vocabulary.model")
+    assert find_vocabulary(below).path == str(below.parent / "vocabulary.model")
+    assert find_vocabulary("spec_jax://pretrained/draft").path == SHIPPED
+    assert places("gs://bucket/t5/checkpoint_9/") == [
         "gs://bucket/t5/checkpoint_9",
         "gs://bucket/t5",
     ]
+    assert places("gs://bucket") == ["gs://bucket"]
+
+
+def test_the_same_files_as_are_said_to_lie_beside_a_checkpoint(tmp_path):
+    shutil.copy(SHIPPED, tmp_path / "spiece.model")
+    below = tmp_path / "checkpoint_1"
+    below.mkdir()
+    (file,) = vocabulary_files(below)
+    assert find_vocabulary(below).path == str(file)
 
 
 def test_a_link_that_leads_out_is_refused(tmp_path):
