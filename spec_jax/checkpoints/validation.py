@@ -5,7 +5,7 @@ from typing import Any
 
 from spec_jax.checkpoints.storage import CheckpointError
 
-SHOWN = 10
+SHOWN = 4
 HEAD = "decoder/logits_dense/kernel"
 EMBEDDING = "token_embedder/embedding"
 

@@ -17,6 +17,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from spec_jax.adapters import t5x_installed
 from spec_jax.cli.decoding import fastest_dtypes
 from spec_jax.cli.errors import UsageError
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
@@ -87,6 +88,7 @@ def main(invocation) -> None:
     run: EvaluateRun = invocation.settings
     folder = pathlib.Path(run.output_dir)
     check_writable(os.path.join(run.output_dir, RESULTS), appended=True)
+    check_baseline(run)
     limit_cpu_threads(invocation.flags.cpu_threads, run.settings.batch)
     start_backend()
     tasks = load_tasks(run)
@@ -200,22 +202,18 @@ def kept_records(path: pathlib.Path) -> list[Record]:
     return read_records(path) if path.exists() else []
 
 
+def check_baseline(run: EvaluateRun) -> None:
+    """Raises UsageError if t5x's sampling is wanted where t5x is not installed."""
+    if run.t5x_baseline and not t5x_installed():
+        raise UsageError(
+            "T5X_BASELINE wants t5x, which is not installed: install it from "
+            "https://github.com/google-research/t5x"
+        )
+
+
 def t5x_baseline(run: EvaluateRun, pair: Pair, settings, data: TaskData) -> Way | None:
-    """t5x's own sampling with a pair's target, or None.
-
-    Raises:
-      UsageError: if it is wanted and t5x is not installed.
-    """
-    if run.t5x_baseline is False:
-        return None
-    from spec_jax import adapters
-
-    if not adapters.t5x_installed():
-        if run.t5x_baseline:
-            raise UsageError(
-                "T5X_BASELINE wants t5x, which is not installed: install it from "
-                "https://github.com/google-research/t5x"
-            )
+    """t5x's own sampling with a pair's target, or None."""
+    if run.t5x_baseline is False or not t5x_installed():
         return None
     from spec_jax.adapters.t5x import temperature_sample_decoder
 
