@@ -48,6 +48,11 @@ def register(command: str) -> None:
             _registered[name] = thing
 
 
+def readers(name: str) -> tuple[str, ...]:
+    """The commands whose files may name something; none for an unknown name."""
+    return _CONFIGURABLES.get(name, ("", ()))[1]
+
+
 def registered_names() -> Iterable[str]:
     """Every name that a file can use now."""
     return _registered.keys()

@@ -13,6 +13,7 @@ import gin
 import spec_jax
 from spec_jax.cli.commands import find_command
 from spec_jax.cli.configurables import (
+    readers,
     register,
     registered_names,
     registered_parameters,
@@ -34,6 +35,8 @@ RENAMED = {
 _GIN_ERRORS = (ValueError, SyntaxError, TypeError, ImportError, tokenize.TokenError)
 _MACRO = re.compile(r"^([A-Za-z_]\w*)\s*=\s*(.*?)(?:\s+#\s*(.*))?$")
 _INCLUDE = re.compile(r"""^include\s+['"](.+)['"]""")
+_SCOPE = re.compile(r"^([\w/]+)/\w+(?:\.\w+\s*=|\s*:)", re.MULTILINE)
+_SCOPED_REFERENCE = re.compile(r"@([\w/]+)/\w+")
 _REFERENCE = re.compile(r"%([A-Za-z_]\w*)")
 
 
@@ -175,12 +178,16 @@ def configure(
     read = set(_REFERENCE.findall(text))
     _check_files(command, macros, read)
     bound = _check_bindings(command, bindings, macros, read)
+    _check_scopes(text)
     # Not gin's own search for files: it logs an error for each place it tries.
     gin.clear_config(clear_constants=True)
     register(command)
+    place = ""
     try:
         for part in parts:
+            place = part.file
             gin.parse_config(part.open())
+        place = ""
         for binding in bindings:
             gin.parse_config(binding)
         missing = []
@@ -197,7 +204,7 @@ def configure(
     except UsageError:
         raise
     except _GIN_ERRORS as error:
-        raise UsageError(explain(error)) from error
+        raise UsageError(explain(error, command, place)) from error
 
 
 def build(name: str):
@@ -209,7 +216,7 @@ def build(name: str):
     try:
         return gin.get_configurable(name)()
     except (ValueError, TypeError) as error:
-        raise UsageError(explain(error)) from error
+        raise UsageError(explain(error, name)) from error
 
 
 def operative_config() -> str:
@@ -235,6 +242,16 @@ def _check_bindings(
     for name in sorted(bound - read):
         raise UsageError(_unread(command, name, read & {*macros}))
     return bound
+
+
+def _check_scopes(text: str) -> None:
+    """Sees to it that a scope that is referred to is one that something is bound in."""
+    lines = "\n".join(line.partition("#")[0] for line in text.splitlines())
+    bound = set(_SCOPE.findall(lines))
+    for scope in _SCOPED_REFERENCE.findall(lines):
+        if scope not in bound:
+            near = did_you_mean(scope, bound)
+            raise UsageError(f"nothing is bound in the scope {scope}{near}")
 
 
 def _unread(command: str, name: str, known: set[str]) -> str:
@@ -266,23 +283,38 @@ def _missing_message(command: str, missing: Sequence[Macro]) -> str:
     return f"{command} needs {names}, for example: {example}"
 
 
-def explain(error: BaseException) -> str:
-    """gin's message in one line, with the place, and the nearest right name."""
+def explain(error: BaseException, command: str = "", file: str = "") -> str:
+    """gin's message in one line, with the place, and the nearest right name.
+
+    Args:
+      error: of gin.
+      command: whose files they are.
+      file: in which it was found, where the error does not say it.
+    """
     if isinstance(error, tokenize.TokenError):
-        return f"no gin syntax: {error.args[0]}"
+        where = f"{file}, line {error.args[1][0]}: " if file else ""
+        return f"{where}no gin syntax: {error.args[0]}"
     if isinstance(error, SyntaxError):
-        place = ""
-        if error.filename and "/" in error.filename:
+        place = f"{(error.text or '').strip()!r}: "
+        if error.filename:
             place = f"{error.filename}, line {error.lineno}: "
-        elif error.text:
-            place = f"{error.text.strip()!r}: "
-        return f"{place}no gin syntax: {error.msg}"
-    message = one_line(error)
+        bare = re.search(r"Failed to parse token '(.+)'", error.msg)
+        said = f"{bare[1]} is no value; text wants quotes" if bare else error.msg
+        return f"{place}no gin syntax: {said}"
+    message = one_line(error).removesuffix(" ^")
+    message = re.sub(r"\.? In bindings string line 1 ", ": ", message)
+    if unbound := re.search(r"No bindings specified for '(\w+)/gin\.macro'", message):
+        bound = re.findall(r"^(\w+) = ", gin.config_str(), re.MULTILINE)
+        return f"no macro {unbound[1]} is bound{did_you_mean(unbound[1], bound)}"
     unknown = re.search(
         r"No configurable matching (?:reference )?'@?([^']+?)(?:\(\))?'", message
     )
     if unknown:
-        message += did_you_mean(unknown[1].rpartition("/")[2], registered_names())
+        name = unknown[1].rpartition("/")[2]
+        if others := readers(name):
+            message += f"; {', '.join(others)} can read it, {command} does not"
+        else:
+            message += did_you_mean(name, registered_names())
     wrong = re.search(
         r"Configurable '([^']+)' doesn't have a parameter named '(.+?)'", message
     )

@@ -45,7 +45,8 @@ class Invocation:
     @property
     def search_folders(self) -> list[str]:
         """Folders of `--gin_search_paths`."""
-        return [f for f in (self.flags.gin_search_paths or "").split(",") if f]
+        given = ",".join(self.flags.gin_search_paths or ())
+        return [folder for folder in given.split(",") if folder]
 
     @functools.cached_property
     def settings(self) -> Any:

@@ -4,6 +4,7 @@ import collections.abc
 import functools
 import inspect
 import os
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -31,7 +32,13 @@ def checked(make: Callable, name: str) -> Callable:
 
     @functools.wraps(make, assigned=("__doc__",), updated=())
     def call(*args, **kwargs):
-        bound = signature.bind(*args, **kwargs)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            missing = re.search("missing a required .*argument: (.+)", str(error))
+            if missing is None:
+                raise
+            raise ValueError(f"{name} needs a value for {missing[1]}") from None
         for parameter, value in bound.arguments.items():
             if parameter in hints:
                 wanted = f"{name}.{parameter}"

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,10 @@ def test_a_wheels_folder_is_found_inside_the_package(tmp_path, monkeypatch):
         ("generate.gama = 3", "did you mean gamma?"),
         ("NoSettings.steps = 3", "No configurable matching 'NoSettings'"),
         ("PAIR = @laod_pair", "did you mean load_pair?"),
+        ("compare.gamma = 3", "compare can read it, generate does not"),
+        ("GAMMA = %GAMA", "no macro GAMA is bound; did you mean GAMMA?"),
+        ("GAMMA = three", "three is no value; text wants quotes"),
+        ("T5Config.emb_dimm = 3", "did you mean emb_dim?"),
         ("GAMMA = [3", "no gin syntax"),
         ("GAMMA = 3 4", "no gin syntax"),
         ("GAMMA = 'three'", "generate.gamma wants a whole number, got 'three'"),
@@ -183,6 +188,38 @@ def test_old_names_of_macros_name_the_new_one(name, tmp_path):
     assert generate_settings(files=[file]).gamma == 7
 
 
+def test_a_misspelt_scope_is_named(tmp_path):
+    text = """
+    include 'pairs/t5_1_1_xxl_small.gin'
+    load_pair.target_config = @t5_1_1/xll/T5Config()  # not @nor/this
+    """
+    file = write(tmp_path, "mine.gin", textwrap.dedent(text))
+    with pytest.raises(UsageError, match=r"in the scope t5_1_1/xll; did you mean t5_1"):
+        generate_settings(files=[file])
+
+
+def test_a_config_without_a_needed_value_is_named():
+    settings = generate_settings("load_pair.target_config = @T5Config()")
+    with pytest.raises(ValueError, match="T5Config needs a value for 'vocab_size'"):
+        settings.load_pair(dtype="float32")
+
+
+def test_two_sizes_can_be_read_together():
+    files = ["models/t5_1_1/xxl.gin", "models/t5_1_1/small.gin", "models/mt5/xl.gin"]
+    bindings = [f"{name} = 'x'" for name in NEEDED]
+    sizes = {}
+    for scope in ("t5_1_1/xxl", "t5_1_1/small", "mt5/xl"):
+        macro = f"MODEL = @{scope}/T5Config()"
+        configure("train", ["runs/train.gin", *files], [*bindings, macro])
+        config = build("train").config
+        sizes[scope] = (config.vocab_size, config.emb_dim, config.num_heads)
+    assert sizes == {
+        "t5_1_1/xxl": (32128, 4096, 64),
+        "t5_1_1/small": (32128, 512, 6),
+        "mt5/xl": (250112, 2048, 32),
+    }
+
+
 def test_a_macro_misspelt_in_a_file_is_named_with_the_file(tmp_path):
     file = write(tmp_path, "mine.gin", "GAMA = 3")
     with pytest.raises(UsageError, match=r"mine\.gin: no macro GAMA; did you mean GAM"):
@@ -215,6 +252,9 @@ def test_a_missing_file_names_the_nearest_and_where_it_was_wanted(tmp_path):
 def test_a_fault_in_a_file_names_file_and_line(tmp_path):
     file = write(tmp_path, "mine.gin", "include 'pairs/shipped.gin'\n\nGAMMA = = 3\n")
     with pytest.raises(UsageError, match=r"mine\.gin, line 3"):
+        generate_settings(files=[file])
+    file = write(tmp_path, "mine.gin", "include 'pairs/shipped.gin'\n\nGAMMA = [3\n")
+    with pytest.raises(UsageError, match=r"mine\.gin, line \d: no gin syntax"):
         generate_settings(files=[file])
     file = write(tmp_path, "mine.gin", "include 'pairs/shipped.gin'\n\nfoo.bar = 3\n")
     with pytest.raises(UsageError, match=r"No configurable.*mine\.gin.* line 3"):

@@ -82,6 +82,18 @@ def test_an_unknown_command_names_the_nearest(fails):
     assert "`spec-jax --help`" in fails("qqqqqqqq")
 
 
+def test_folders_to_search_are_given_by_commas_and_again(run, tmp_path):
+    for name in ("one", "two", "three"):
+        (tmp_path / name).mkdir()
+        text = f"GAMMA = {len(name)}  # in {name}\n"
+        (tmp_path / name / f"{name}.gin").write_text(text)
+    folders = [f"--gin_search_paths={tmp_path}/one,{tmp_path}/two"]
+    folders += [f"--gin_search_paths={tmp_path}/three"]
+    for name in ("one", "two", "three"):
+        outcome = run("generate", *folders, f"--gin_file={name}.gin", "--help")
+        assert f"in {name} [{len(name)}]" in outcome.out, outcome
+
+
 def test_a_missing_gin_file_is_named(fails, tmp_path):
     """BEHAVIOURS 33: non-zero exit, the path in the message, no traceback."""
     missing = tmp_path / "none.gin"

@@ -37,7 +37,9 @@ def test_gin_configs_lie_inside_the_package(built):
     wanted = files_under(ROOT / "gin_configs")
     assert any(path.suffix == ".gin" for path in wanted)
     gin = {path for path in wanted if path.suffix == ".gin"}
-    assert gin <= files_under(built / "spec_jax" / "gin_configs")
+    carried = files_under(built / "spec_jax" / "gin_configs")
+    assert gin <= carried
+    assert Path("models/t5_1_1/xxl.gin") in carried
 
 
 @pytest.mark.parametrize("folder", ["pretrained", "data/samples"])
@@ -52,6 +54,19 @@ def test_every_module_is_carried(built):
         return {path.relative_to(package) for path in package.rglob("*.py")}
 
     assert modules(built / "spec_jax") == modules(ROOT / "spec_jax")
+
+
+def test_the_built_copy_finds_its_gin_files(built, tmp_path):
+    command = ["compare", "--gin_file=pairs/flan_t5_xxl_small.gin", "--help"]
+    run = subprocess.run(
+        [sys.executable, "-m", "spec_jax.cli", *command],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(built)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "t5x/flan_t5_xxl/checkpoint" in run.stdout
 
 
 def test_the_built_copy_imports_by_itself(built):
