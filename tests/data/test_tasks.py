@@ -234,9 +234,11 @@ def test_a_tfds_task_has_its_prefix_tokens_and_metrics(name, vocabulary, mocked)
     assert [example.index for example in data.examples] == [0, 1]
     figures = data.score([example.target for example in data.examples])
     assert ("bleu" in figures) == (name == "wmt14_ende")
-    signature = "tok:intl" if name == "wmt14_ende" else "rouge_score:"
-    assert signature in figures["signature"]
-    if name != "wmt14_ende":
+    if name == "wmt14_ende":
+        assert "tok:intl" in figures["bleu_intl_signature"]
+        assert figures["chrf"] == pytest.approx(100)
+    else:
+        assert "rouge_score:" in figures["signature"]
         assert figures["rougeLsum"] == pytest.approx(100)
 
 
@@ -490,6 +492,14 @@ def test_a_missing_split_of_tfds_names_those_there_are(vocabulary, mocked):
     with pytest.raises(ValueError, match="lm1b has no split 'validation', it has tr"):
         load("validation")
     assert load("test[:5]")
+
+
+def test_sources_of_tfds_are_never_downloaded(vocabulary, mocked, monkeypatch):
+    """Its splits are known, as with a network, but its data are nowhere."""
+    monkeypatch.setattr(tfds, "is_dataset_on_gcs", lambda name: False)
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "is_prepared", lambda self: False)
+    with pytest.raises(ValueError, match=r"dataset lm1b:1\.1\.0, which is not in"):
+        tasks.load_seqio_task("lm1b", vocabulary, split="test", data_dir=mocked)
 
 
 def test_a_failing_metric_is_one_line(vocabulary, tmp_path):

@@ -117,8 +117,11 @@ def _missing(task: seqio.Task, split: str) -> str | None:
     with one_line(f"cannot open the data of the task {task.name}"):
         if from_tfds and task.source.tfds_dataset.tfds_splits is None:
             builder = task.source.tfds_dataset.builder
-            # Neither here nor, where the network is there, in TFDS's bucket.
-            if not builder.info.splits:
+            # seqio would read from TFDS's bucket, else begin to download sources.
+            at_hand = builder.is_prepared() or tfds.is_dataset_on_gcs(
+                builder.info.full_name
+            )
+            if not (builder.info.splits and at_hand):
                 return _not_downloaded(task, builder)
         splits = tuple(task.splits)
     if (split.partition("[")[0] if from_tfds else split) in splits:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from spec_jax.data import metrics as scoring
-from spec_jax.data.datasets import SAMPLES, TaskFile
+from spec_jax.data.datasets import SAMPLES, TASK_METRICS, TaskFile
 from spec_jax.data.examples import TASKS, corpus_path, read_rows
 from spec_jax.data.samples import load_samples
 from spec_jax.data.tasks.libraries import seqio, tf
@@ -39,15 +39,15 @@ class _Recipe:
     tfds: str | None = None
 
 
-# Prefixes, TFDS versions and metrics as the t5 package has them for WMT14 and
-# CNN/DailyMail; it lower-cases neither. It has no XSum and no such LM1B.
+# Prefixes, TFDS versions and metrics as the t5 package has them for WMT14 (chrF apart)
+# and CNN/DailyMail; it lower-cases neither. It has no XSum and no such LM1B.
 _RECIPES = (
     _Recipe(
         "wmt14_ende",
         "translate English to German: ",
         "en",
         "de",
-        ("bleu_intl",),
+        ("bleu_intl", "chrf"),
         "wmt14_translate/de-en:1.0.0",
     ),
     _Recipe(
@@ -61,7 +61,13 @@ _RECIPES = (
     _Recipe("xsum", "summarize: ", "document", "summary", ("rouge",), "xsum:1.1.0"),
     _Recipe("lm1b", "", "text", None, ("rouge",), "lm1b:1.1.0"),
     *(
-        _Recipe(task.name, task.prefix, task.inputs, task.targets, (task.metric,))
+        _Recipe(
+            task.name,
+            task.prefix,
+            task.inputs,
+            task.targets,
+            TASK_METRICS[task.metric],
+        )
         for task in TASKS.values()
     ),
 )
