@@ -1,5 +1,6 @@
 """gin files and bindings, read in t5x's order: bindings win over every file."""
 
+import contextlib
 import dataclasses
 import io
 import pathlib
@@ -217,6 +218,11 @@ def build(name: str):
         return gin.get_configurable(name)()
     except (ValueError, TypeError) as error:
         raise UsageError(explain(error, name)) from error
+
+
+def unlocked() -> contextlib.AbstractContextManager[None]:
+    """Lets modules that are imported in it register with gin, as t5x's do."""
+    return gin.unlock_config()
 
 
 def operative_config() -> str:

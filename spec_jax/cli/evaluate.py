@@ -18,6 +18,7 @@ from rich.progress import (
 from rich.table import Table
 
 from spec_jax.adapters import t5x_installed
+from spec_jax.cli.configuration import unlocked
 from spec_jax.cli.decoding import fastest_dtypes
 from spec_jax.cli.errors import UsageError
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
@@ -212,11 +213,22 @@ def check_baseline(run: EvaluateRun) -> None:
 
 
 def t5x_baseline(run: EvaluateRun, pair: Pair, settings, data: TaskData) -> Way | None:
-    """t5x's own sampling with a pair's target, or None."""
+    """t5x's own sampling with a pair's target, or None.
+
+    Raises:
+      UsageError: if it is wanted with filters that t5x does not have.
+    """
     if run.t5x_baseline is False or not t5x_installed():
         return None
-    from spec_jax.adapters.t5x import temperature_sample_decoder
-
+    if settings.min_p or (settings.top_k and settings.top_p < 1):
+        if run.t5x_baseline:
+            raise UsageError(
+                "T5X_BASELINE wants TOP_K or TOP_P, not both, and no MIN_P: t5x has no "
+                "more"
+            )
+        return None
+    with unlocked():
+        from spec_jax.adapters.t5x import temperature_sample_decoder
     decoder = temperature_sample_decoder(
         pair.target.config,
         pair.params["target"],
@@ -224,6 +236,7 @@ def t5x_baseline(run: EvaluateRun, pair: Pair, settings, data: TaskData) -> Way 
         top_k=settings.top_k,
         top_p=settings.top_p,
         max_new_tokens=data.max_target_length,
+        vocab_limit=pair.vocabulary.vocab_size,
     )
     return lambda batch: decoder(batch.inputs, batch.keys[0])
 

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from spec_jax.cli.configuration import unlocked
 from spec_jax.cli.errors import did_you_mean
 from spec_jax.cli.settings import require
 from spec_jax.data.datasets import LENGTHS, TaskData, TaskFile, check_lengths, load_task
@@ -82,20 +83,22 @@ class TaskSource:
 
     def load(self, vocabulary: Any) -> list[TaskData]:
         """The examples of every task. See `load_task`."""
-        return [
-            data
-            for name in self.names
-            for data in load_task(
-                name,
-                vocabulary,
-                split=self.split or "test",
-                data_dir=self.data_dir,
-                num_examples=self.num_examples,
-                feature_lengths=self.feature_lengths,
-                file=self.task_file,
-                module=self.module,
-            )
-        ]
+        with unlocked():
+            return [
+                data for name in self.names for data in self._load(name, vocabulary)
+            ]
+
+    def _load(self, name: str, vocabulary: Any) -> list[TaskData]:
+        return load_task(
+            name,
+            vocabulary,
+            split=self.split or "test",
+            data_dir=self.data_dir,
+            num_examples=self.num_examples,
+            feature_lengths=self.feature_lengths,
+            file=self.task_file,
+            module=self.module,
+        )
 
     @property
     def text_prefix(self) -> str:

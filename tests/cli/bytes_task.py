@@ -1,11 +1,13 @@
-"""A user's module that registers a task over another vocabulary than the pair's."""
+"""A user's module, with gin as t5x's have it: a task over another vocabulary."""
 
+import gin
 import seqio
 import tensorflow as tf
 
 BYTES = seqio.Feature(seqio.ByteVocabulary())
 
 
+@gin.configurable
 def examples(split, shuffle_files=False, seed=None):
     return tf.data.Dataset.from_tensor_slices({"inputs": ["a"], "targets": ["b"]})
 

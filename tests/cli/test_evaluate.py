@@ -65,6 +65,21 @@ def test_it_writes_records_a_table_and_the_configuration(run, pair_flags, tmp_pa
     assert all(record[name] == records[-1][name] for name in ("pair", "alpha", "gamma"))
 
 
+@pytest.mark.needs_t5x
+@pytest.mark.slow
+def test_t5x_is_timed_where_it_is_installed(run, pair_flags, tmp_path):
+    """Its greedy outputs are ours, at batch 2 with a row of padding."""
+    command = ["evaluate", *SHORT, *pair_flags, f"--gin.EVAL_OUTPUT_DIR={tmp_path}"]
+    command += ["--gin.MIXTURE_OR_TASK_NAME=ende", "--gin.TEMPERATURES=0,1"]
+    outcome = run(*command, "--gin.NUM_EXAMPLES=3", "--gin.BATCH_SIZE=2")
+    assert outcome.status == 0, outcome
+    greedy, drawn = [json.loads(x) for x in (tmp_path / "results.jsonl").open()]
+    assert greedy["baseline"]["identical"] == 1.0
+    assert drawn["baseline"]["identical"] is None
+    assert drawn["baseline"]["speedup"] > 0
+    assert "t5x's own sampling gives" in (tmp_path / "table.md").read_text()
+
+
 def test_a_damaged_journal_is_left_alone(fails, run, pair_flags, tmp_path):
     command = ["evaluate", *SHORT, *pair_flags, f"--gin.EVAL_OUTPUT_DIR={tmp_path}"]
     command += ["--gin.MIXTURE_OR_TASK_NAME=ende", "--gin.TEMPERATURES=0"]
