@@ -64,7 +64,7 @@ def load_model(
     """
     folder = resolve(path)
     given = config is not None
-    config = config or read_model_config(folder, role, abstract)
+    config = config or read_model_config(folder, role)
     config = dataclasses.replace(config, dtype=dtype)
     if pieces is not None:
         check_vocabulary(folder, config, pieces, role)
@@ -185,9 +185,7 @@ def save_model(
     save_weights(folder / WEIGHTS, weights, metadata)
 
 
-def read_model_config(
-    folder: str, role: str = "target", abstract: bool = False
-) -> T5Config:
+def read_model_config(folder: str, role: str = "target") -> T5Config:
     """A model's config: ours or Hugging Face's, or what its arrays tell.
 
     t5x's checkpoints hold none, so their arrays' names and shapes have to tell; see
@@ -196,7 +194,6 @@ def read_model_config(
     Args:
       folder: the checkpoint, as `load_params` takes it.
       role: "target" or "draft", for messages.
-      abstract: looks at no URL.
 
     Raises:
       ValueError: if there is no checkpoint, its config is damaged, or there is none
@@ -204,11 +201,6 @@ def read_model_config(
     """
     give = f"give {role}_config (in gin: load_pair.{role}_config = @{role}/T5Config())"
     remote = "://" in str(folder)
-    if remote and abstract:
-        raise CheckpointError(
-            f"the {role} at {folder} is given by a URL, where no config is looked for "
-            f"before a run, so its shape is unknown: {give}"
-        )
     if not remote and not os.path.exists(folder):
         raise CheckpointError(f"no checkpoint of the {role} at {folder}")
     file = None if remote else _config_file(pathlib.Path(folder))

@@ -36,8 +36,8 @@ def open_vocabulary(
         the tokenizer_config.json beside a SentencePiece model, and none otherwise.
 
     Raises:
-      ValueError: if it is missing or of no such kind.
-      ImportError: if a tokenizer.json needs a package that is not installed.
+      ValueError: if it is missing or of no such kind, or a tokenizer.json needs a
+        package that is not installed.
     """
     text = os.fspath(path)
     if text == BYTES:
@@ -72,8 +72,8 @@ def find_vocabulary(
       extra_ids: see `open_vocabulary`.
 
     Raises:
-      ValueError: if what lies there is damaged, or a link that leads out.
-      ImportError: if a tokenizer.json needs a package that is not installed.
+      ValueError: if what lies there is damaged, or a link that leads out; see
+        `open_vocabulary`.
     """
     for place in places(path):
         folder = Folder.at(place)
@@ -141,7 +141,10 @@ def _opened(path: str, content: bytes | None, extra_ids: int | None) -> Vocabula
             raise ValueError(
                 f"{path} holds its sentinels: want extra_ids None, got {extra_ids}"
             )
-        return UnigramTokenizer(path, content)
+        try:
+            return UnigramTokenizer(path, content)
+        except ImportError as error:
+            raise ValueError(f"{path}: {error}") from None
     pieces = SentencePieceVocabulary(path, extra_ids or 0, content)
     if extra_ids is None and not pieces.has_sentinels:
         extra = _config(Folder.at(posixpath.dirname(path) or ".")).get("extra_ids", 0)

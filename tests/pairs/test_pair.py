@@ -270,9 +270,12 @@ def test_links_that_lead_out_are_refused(folders, tmp_path, file):
         load_pair(folders / "target", folder, VOCABULARY)
 
 
-def test_before_a_run_a_remote_model_s_shape_has_to_be_given(folders):
-    with pytest.raises(CheckpointError, match=r"gs://.*URL.*give target_config"):
-        load_pair("gs://bucket/model", folders / "draft", VOCABULARY, abstract=True)
+def test_a_shape_is_read_off_arrays_behind_a_url(folders):
+    folder = golden_path("t5x_draft/legacy_float32")
+    there = read_model_config(folder.as_uri(), "draft")
+    assert there == read_model_config(str(folder))
+    with pytest.raises(CheckpointError, match=r"the draft: .*nowhere"):
+        read_model_config((folders / "nowhere").as_uri(), "draft")
 
 
 def test_a_config_with_other_padding_than_the_checkpoint_fits(folders):

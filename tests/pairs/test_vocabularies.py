@@ -4,6 +4,7 @@ import functools
 import http.server
 import json
 import shutil
+import sys
 import threading
 
 import pytest
@@ -93,6 +94,13 @@ def test_sentencepiece_goes_before_a_tokenizer_json(tmp_path):
     assert isinstance(find_vocabulary(tmp_path), UnigramTokenizer)
     shutil.copy(SHIPPED, tmp_path / "sentencepiece.model")
     assert isinstance(find_vocabulary(tmp_path), SentencePieceVocabulary)
+
+
+def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
+    write_tokenizer(tmp_path / "tokenizer.json")
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ValueError, match=r"tokenizer\.json: .*pip install tokenizers"):
+        find_vocabulary(tmp_path)
 
 
 @pytest.mark.parametrize("below", ["checkpoint_1000", "7", "export", "."])
