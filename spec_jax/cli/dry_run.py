@@ -25,8 +25,8 @@ from spec_jax.experiments.memory import (
 )
 
 NOT_COUNTED = {
-    False: "Not counted: what XLA keeps while a step computes, the compiled programs, "
-    "and a checkpoint's files while they are read.",
+    False: "Not counted: what XLA keeps while a step computes, what is measured "
+    "besides, the compiled programs, and a checkpoint's files while they are read.",
     True: "Not counted: activations kept for the gradient, what XLA keeps while a step "
     "computes, and the compiled programs.",
 }
@@ -114,6 +114,12 @@ def _decoding(settings: Any) -> tuple[list[Holding], list[Holding], list[str]]:
         notes.append(
             f"Speculative decoding is in {dtypes[0]}, plain decoding in {dtypes[1]}, "
             "and both are held: DTYPE and PLAIN_DTYPE set them."
+        )
+    drafts = _setting(settings, "drafts", (_setting(settings, "draft", "model"),))
+    if set(drafts) != {"model"}:
+        notes.append(
+            f"Of the drafts {', '.join(drafts)} the small model is counted: tables and "
+            "copies of earlier text hold less."
         )
     return held, states, notes
 

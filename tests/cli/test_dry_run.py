@@ -1,12 +1,16 @@
 """`--dry_run`: shapes and memory by hand; nothing is loaded, nothing is written."""
 
 import re
+import shlex
+from pathlib import Path
 
 import pytest
 
 from spec_jax.cli.commands import COMMANDS
+from spec_jax.cli.configuration import SearchPath, shipped_files
 from spec_jax.cli.flags import DRY_RUN
 
+PAGE = Path(__file__).parents[2] / "docs" / "gin.md"
 GIB = 2**30
 XXL, SMALL = 11_135_332_352, 76_961_152
 PAIR = ["--gin_file=pairs/t5_1_1_xxl_small.gin"]
@@ -108,6 +112,12 @@ def test_a_larger_batch_and_more_tokens_hold_more(dry):
     assert many[name][0].endswith("1 x 64 x 20 x 64")
 
 
+def test_of_several_drafts_it_says_which_is_counted(dry):
+    out = " ".join(dry(*COMPARE, "--drafts=lookup,model").split())
+    assert "Of the drafts lookup, model the small model is counted" in out
+    assert "the small model is counted" not in dry(*COMPARE, "--drafts=model")
+
+
 def test_a_training_is_counted(dry):
     out = dry("train", "--gin_file=models/shipped_draft.gin")
     assert "MODEL_DIR = '(not given)'" in out
@@ -154,3 +164,24 @@ def test_every_command_with_gin_files_has_the_flag(run):
     for command in COMMANDS:
         out = " ".join(run(*command.name.split(), "--help").out.split())
         assert (f"--dry_run {DRY_RUN}" in out) == (command.base is not None), command
+
+
+@pytest.mark.slow
+def test_the_page_shows_what_is_printed(dry):
+    blocks = re.findall(r"```(\w*)\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    (shown,) = (text for kind, text in blocks if kind == "text")
+    (command,) = (text for _, text in blocks if "--dry_run" in text)
+    program, *argv = shlex.split(command.replace("\\\n", ""))
+    assert program == "spec-jax" and argv.pop() == "--dry_run"
+    _, heading, tables = dry(*argv).partition("target parameters:")
+    printed = (line.rstrip() for line in (heading + tables).splitlines())
+    assert list(filter(None, printed)) == list(filter(None, shown.splitlines()))
+
+
+def test_the_pages_macros_are_macros():
+    rows = re.findall(r"^\| (`[A-Z].*?) \|", PAGE.read_text("utf-8"), re.MULTILINE)
+    named = set(re.findall(r"`([A-Z_]+)`", " ".join(rows)))
+    known = {
+        name for path in shipped_files() for name in SearchPath().macros([str(path)])
+    }
+    assert len(named) > 15 and named <= known
