@@ -1,4 +1,4 @@
-"""A task for t5x's scripts: five texts in bytes, so a batch of 4 leaves padding rows."""
+"""A task for t5x's scripts: five texts, which leave padding rows in batches of 4."""
 
 import zlib
 
