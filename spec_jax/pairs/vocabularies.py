@@ -7,6 +7,7 @@ import posixpath
 from typing import Any
 
 from spec_jax.checkpoints import CheckpointError
+from spec_jax.checkpoints.loading import find_checkpoint
 from spec_jax.checkpoints.storage import Folder
 from spec_jax.checkpoints.vocabulary_files import VOCABULARIES
 from spec_jax.data.tokenizer import CONFIG_FILE
@@ -124,9 +125,18 @@ def places(path: str | os.PathLike) -> list[str]:
     if "://" not in place:
         place = os.path.abspath(place)
         place = os.path.dirname(place) if os.path.isfile(place) else place
-        return [place, os.path.dirname(place)]
+        return [*_newest_step(place), place, os.path.dirname(place)]
     above = place.rpartition("/")[0]
     return [place] if above.endswith("/") else [place, above]
+
+
+def _newest_step(folder: str) -> list[str]:
+    """The step that stands for a folder of several, where `convert` puts the files."""
+    try:
+        found = find_checkpoint(folder).path
+    except CheckpointError:
+        return []  # what is not there is told by whoever loads it
+    return [found] if os.path.dirname(found) == os.path.realpath(folder) else []
 
 
 def _opened(path: str, content: bytes | None, extra_ids: int | None) -> Vocabulary:

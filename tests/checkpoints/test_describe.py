@@ -198,3 +198,11 @@ def test_the_nearest_vocabulary_wins(tmp_path):
     assert vocabulary_files(tmp_path / "model/a.safetensors") == (
         tmp_path / "model/spiece.model",
     )
+
+
+def test_the_settings_of_a_byt5_are_its_vocabulary(tmp_path):
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text('{"tokenizer_class": "T5Tokenizer"}')
+    assert vocabulary_files(tmp_path) == ()
+    file.write_text('{"tokenizer_class": "ByT5Tokenizer", "extra_ids": 125}')
+    assert vocabulary_files(tmp_path) == (file,)

@@ -21,6 +21,7 @@ from spec_jax.checkpoints.validation import flatten
 from spec_jax.models.t5 import Transformer
 from spec_jax.pairs.conversion import FORMS, convert
 from spec_jax.pairs.folders import read_model_config
+from spec_jax.pairs.vocabularies import find_vocabulary
 from tests.golden import golden_path
 
 SOURCES = {
@@ -221,3 +222,29 @@ def test_a_config_that_is_no_t5s(tmp_path):
     (tmp_path / "a/t5_config.json").write_text('{"vocab_size": 256, "wings": 2}')
     with pytest.raises(ValueError, match=r"is no T5: .*wings"):
         convert(tmp_path / "a", tmp_path / "b", "own")
+
+
+def test_the_vocabulary_is_found_again(tmp_path):
+    """Also where the path names the folder of the steps."""
+    convert("spec_jax://pretrained/draft", tmp_path / "models/t5x", "t5x", step=3)
+    copied = tmp_path / "models/t5x/checkpoint_3/vocabulary.model"
+    for path in (tmp_path / "models/t5x", copied.parent):
+        assert find_vocabulary(path).path == str(copied)
+
+
+@pytest.mark.needs_t5x
+@pytest.mark.parametrize("source", ["legacy", "legacy tied", "legacy bfloat16 tied"])
+def test_t5x_reads_its_own_parameters_again(source, tmp_path):
+    from t5x.checkpoints import load_t5x_checkpoint
+
+    start = golden_path(SOURCES[source]) / "checkpoint_1000"
+    convert(start, tmp_path / "own", "own")
+    done = convert(tmp_path / "own", tmp_path / "t5x", "t5x", step=1000)
+    want = flatten(load_t5x_checkpoint(str(start))["target"])
+    got = load_t5x_checkpoint(done.destination)
+    assert got["state"].keys() == {"step"} and int(got["state"]["step"]) == 1000
+    got = flatten(got["target"])
+    assert got.keys() == want.keys()
+    for name, value in want.items():
+        assert got[name].dtype == value.dtype, name
+        np.testing.assert_array_equal(got[name], value)
