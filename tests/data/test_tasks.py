@@ -15,7 +15,7 @@ import sacrebleu
 
 from spec_jax.data import datasets, metrics, tasks
 from spec_jax.data.examples import TASKS, encode_input
-from spec_jax.data.tasks.libraries import seqio, tfds
+from spec_jax.data.tasks.libraries import seqio, tf, tfds
 from spec_jax.data.vocabulary import (
     EOS_ID,
     UNK_ID,
@@ -48,7 +48,8 @@ ROWS = {{
 
 
 def lower(text, example=None, is_target=False):
-    return (text.lower(), int(example["weight"])) if is_target else text.lower()
+    weight = int(example["weight"])
+    return (text.lower(), weight) if is_target else text.lower()
 
 
 def weighted(targets, predictions):
@@ -242,6 +243,16 @@ def test_a_tfds_task_has_its_prefix_tokens_and_metrics(name, vocabulary, mocked)
         assert figures["rougeLsum"] == pytest.approx(100)
 
 
+def test_lm1b_is_continued_from_its_larger_half():
+    texts = ["a b c d e", "Alone", "two  words", ""]
+    dataset = tf.data.Dataset.from_tensor_slices({"text": texts})
+    split = seqio.TaskRegistry.get("lm1b").preprocessors[0](dataset)
+    assert list(tfds.as_numpy(split)) == [
+        {"inputs": b"a b c", "targets": b"d e"},
+        {"inputs": b"two", "targets": b"words"},
+    ]
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_a_shipped_corpus_is_the_same_through_seqio(name, vocabulary):
     (ours,) = tasks.load_seqio_task(name, vocabulary, split="test")
@@ -255,6 +266,11 @@ def test_a_shipped_corpus_is_the_same_through_seqio(name, vocabulary):
     assert ours.max_input_length % 16 == 0
     targets = [len(vocabulary.encode(e.target)) + 1 for e in ours.examples]
     assert ours.max_target_length == max(targets)
+    (short,) = tasks.load_seqio_task(
+        name, vocabulary, split="test", feature_lengths={"inputs": 5, "targets": 4}
+    )
+    assert short.examples == ours.examples  # uncut
+    assert (short.max_input_length, short.max_target_length) == (5, 4)
     texts = [example.target.upper() for example in ours.examples]
     assert ours.score(texts) == builtin.score(texts)
     perfect = ours.score([example.target for example in ours.examples])
@@ -492,6 +508,15 @@ def test_a_missing_split_of_tfds_names_those_there_are(vocabulary, mocked):
     with pytest.raises(ValueError, match="lm1b has no split 'validation', it has tr"):
         load("validation")
     assert load("test[:5]")
+
+
+def test_a_folder_of_tfds_is_for_one_call_alone(vocabulary, mocked):
+    tasks.register_tasks(vocabulary)
+    theirs = seqio.TaskRegistry.get("lm1b").replace(name="theirs")
+    seqio.TaskRegistry.add_provider("theirs", theirs)
+    (data,) = tasks.load_seqio_task("theirs", vocabulary, split="test", data_dir=mocked)
+    assert len(data.examples) == 3
+    assert theirs.source.tfds_dataset.data_dir is None
 
 
 def test_sources_of_tfds_are_never_downloaded(vocabulary, mocked, monkeypatch):
