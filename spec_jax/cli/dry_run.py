@@ -1,6 +1,7 @@
 """`--dry_run`: the configuration, every shape and the memory, from gin files alone."""
 
 import inspect
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -31,6 +32,8 @@ NOT_COUNTED = {
     "computes, and the compiled programs.",
 }
 """Of decoding, and of training."""
+NAME_WIDTH = 60
+"""Columns of an array's name."""
 
 
 def show(invocation) -> None:
@@ -154,10 +157,22 @@ def arrays_table(holding: Holding) -> Table:
     for one in holding.arrays:
         shape = " x ".join(map(str, one.shape)) or "one number"
         many = f"{one.count} of " if one.count > 1 else ""
-        table.add_row(one.name, many + shape, one.dtype.name, _size(one.bytes))
+        table.add_row(
+            _in_lines(one.name), many + shape, one.dtype.name, _size(one.bytes)
+        )
     if holding.dtype:
         del table.columns[2]
     return table
+
+
+def _in_lines(name: str) -> str:
+    """A long name in lines that end where a part of it ends."""
+    lines = [""]
+    for part in re.findall(r"[^/,]+[/,]?", name):
+        if len(lines[-1] + part) > NAME_WIDTH:
+            lines.append("  ")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def memory_table(held: Iterable[Holding], batches: Sequence[Holding]) -> Table:

@@ -118,12 +118,12 @@ def command_line(name):
     stem = Path(rest).stem
     given = [f"--gin_file={name}", "--dry_run"]
     if folder == "models":
-        layers = [] if "/flan" not in name else [*shallow(name)]
-        return ["train", *given, *layers]
+        return ["train", *given, *(shallow(name) if "/flan" in name else ())]
     if folder == "tasks":
         file = f"--gin.TASK_FILE=none.{stem.removeprefix('my_')}"
         own = [file] if stem.startswith("my_") else []
-        return ["evaluate", "--gin_file=pairs/shipped.gin", *given, *own]
+        pair, short = "--gin_file=pairs/shipped.gin", "--gin.INPUT_LENGTHS=32"
+        return ["evaluate", pair, *given, *own, short]
     if name == "pairs/smollm2.gin":
         return ["generate", *given]
     if folder == "pairs":
@@ -141,6 +141,8 @@ def command_line(name):
         given.append("--gin_file=pairs/shipped.gin")
     if stem == "evaluate_checkpoints":
         given += SHIPPED
+    if command == "evaluate":
+        given.append("--gin.INPUT_LENGTHS=256")
     return [command, *given]
 
 
