@@ -79,6 +79,9 @@ _CHOICES = (
     Flag("lenience", float, "of the lenient rule, which changes outputs", "LENIENCE"),
     Flag("lengths", str, "tokens drafted: fixed, optimal, confidence", "LENGTHS"),
 )
+_TFDS = Flag(
+    "tfds_data_dir", Path, "where TFDS, or `data debian`, wrote", macro="DATA_DIR"
+)
 _THREADS = Flag(
     "cpu_threads",
     int,
@@ -138,6 +141,7 @@ COMMANDS = (
             Flag(
                 "output_file", Path, "JSON lines go here, not to the screen", short="o"
             ),
+            _TFDS,
             _THREADS,
         ),
         base="runs/generate.gin",
@@ -165,7 +169,7 @@ COMMANDS = (
         summary="measure quality and speed against plain decoding",
         example="spec-jax evaluate --gin.NUM_EXAMPLES=16",
         module="spec_jax.cli.evaluate",
-        flags=(*_CHOICES, _THREADS),
+        flags=(*_CHOICES, _TFDS, _THREADS),
         base="runs/evaluate.gin",
         default="runs/evaluate_shipped.gin",
     ),
@@ -174,7 +178,7 @@ COMMANDS = (
         summary="measure every draft under every rule and length policy",
         example="spec-jax sweep --gin.NUM_EXAMPLES=8 --gin.DRAFTS=model,lookup",
         module="spec_jax.cli.sweep",
-        flags=(_THREADS,),
+        flags=(_TFDS, _THREADS),
         base="runs/sweep.gin",
         default="runs/sweep_shipped.gin",
     ),

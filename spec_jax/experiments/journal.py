@@ -107,12 +107,18 @@ class Journal:
 
 
 def json_line(row: Mapping[str, Any]) -> str:
-    """A row of a JSON Lines file.
+    """A row of a JSON Lines file; what JSON does not know is written as text.
 
     Raises:
       ValueError: for NaN or infinity, which JSON does not have.
     """
-    return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+    dump = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_as_json)
+    return dump + "\n"
+
+
+def _as_json(value: Any) -> Any:
+    """An array's numbers; the text of anything else, as a task's target may be."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def digest(head: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from spec_jax.experiments.journal import (
@@ -136,3 +137,5 @@ def test_digests_tell_runs_apart():
     ]
     assert len({same, *map(digest_of_parameters, changed)}) == 6
     assert json.loads(json_line({"ä": 1})) == {"ä": 1}
+    odd = {"target": {1}, "array": np.array([1, 2]), "number": np.int32(3)}
+    assert json.loads(json_line(odd)) == {"target": "{1}", "array": [1, 2], "number": 3}
