@@ -1,10 +1,10 @@
 """Folders that are written whole or not at all, and the values that go into them."""
 
 import contextlib
+import glob
 import os
 import pathlib
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,7 +24,8 @@ def whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     """A folder to write in; what is written there is then at `path`, or nowhere.
 
     It has another name until the block ends, so that a kill at any moment leaves no
-    half a checkpoint under the name that readers look for. Folders above it that had
+    half a checkpoint under the name that readers look for; what a kill has left of it
+    goes when the folder is written again. Folders above it that had
     to be made go again if the block fails.
 
     Args:
@@ -34,13 +35,14 @@ def whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
       CheckpointError: if there is something already, or it cannot be written.
     """
     final = new_folder(path)
-    part = final.with_name(f"{final.name}.tmp-{os.getpid()}-{time.time_ns()}")
+    part = partial(final)
     made: list[pathlib.Path] = []
     try:
         for above in reversed(final.parents):
             if not above.exists():
                 above.mkdir()
                 made.append(above)
+        remove_left(final)
         part.mkdir()
         yield part
         os.rename(part, final)
@@ -53,6 +55,34 @@ def whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
             reason = error.strerror or str(error)
             raise CheckpointError(f"cannot write {path}: {reason}") from error
         raise
+
+
+def partial(final: pathlib.Path) -> pathlib.Path:
+    """What a file or folder is called while this process writes it."""
+    return final.with_name(f".{final.name}.{os.getpid()}.tmp")
+
+
+def remove_left(final: pathlib.Path) -> None:
+    """Removes what processes that were killed have left of a file or folder."""
+    for left in final.parent.glob(f".{glob.escape(final.name)}.*.tmp"):
+        pid = left.name.split(".")[-2]
+        if not pid.isdigit() or _runs(int(pid)):
+            continue
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+
+
+def _runs(pid: int) -> bool:
+    """Whether there is a process of that number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def copy_files(files: Sequence[pathlib.Path], folder: pathlib.Path) -> None:

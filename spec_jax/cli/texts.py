@@ -1,7 +1,6 @@
 """Texts in, from arguments, a file or stdin, and results out to files."""
 
 import contextlib
-import glob
 import os
 import pathlib
 import re
@@ -9,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
+from spec_jax.checkpoints.whole import partial, remove_left
 from spec_jax.cli.errors import UsageError
 
 # A Path has made one slash of two; one letter may be a drive.
@@ -98,13 +98,13 @@ def whole_file(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
     """
     check_writable(path)
     final = pathlib.Path(os.path.realpath(path))
-    part = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    part = partial(final)
     try:
         if is_device(path):
             yield pathlib.Path(path)
             return
         final.parent.mkdir(parents=True, exist_ok=True)
-        _forget_killed(final)
+        remove_left(final)
         try:
             yield part
             os.replace(part, final)
@@ -114,25 +114,6 @@ def whole_file(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
         raise  # the reader has enough
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
-
-
-def _forget_killed(final: pathlib.Path) -> None:
-    """Removes what programs that were killed have left of the same file."""
-    for left in final.parent.glob(f".{glob.escape(final.name)}.*.tmp"):
-        pid = left.name.split(".")[-2]
-        if pid.isdigit() and not _runs(int(pid)):
-            left.unlink(missing_ok=True)
-
-
-def _runs(pid: int) -> bool:
-    """Whether there is a process of that number."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def write_whole(path: str | pathlib.Path, content: str | Iterable[str]) -> None:
