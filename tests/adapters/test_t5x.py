@@ -388,6 +388,10 @@ def test_unusable_arguments_are_told_in_one_line():
         decoder = model(draft="lookup", decode_fn=sampling(**fields))
         with pytest.raises(ValueError, match=message):
             decoder.predict_batch_with_aux(params("t5_1_1_target"), rows)
+    tables = "spec_jax://pretrained/ngram.safetensors"
+    decoder = model(draft="bigram", draft_tables=tables)
+    with pytest.raises(ValueError, match="want tables of 256 tokens"):
+        decoder.predict_batch_with_aux(params("t5_1_1_target"), rows)
     plain = model(cls=models.EncoderDecoderModel, decode_fn=sampling())
     with pytest.raises(ValueError, match="bind MODEL to that class"):
         plain.predict_batch_with_aux(params("t5_1_1_target"), rows)
