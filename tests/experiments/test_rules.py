@@ -19,7 +19,7 @@ TARGET, DRAFT = jax.random.normal(jax.random.key(3), (2, V, V, V)) * 1.5
 def batch(limit):
     """Rows of one prompt; a table has no inputs, whose shape alone is read."""
     return InputBatch(
-        members=tuple(Input(i, (1,), "") for i in range(ROWS)),
+        members=tuple(Input(i, (1,)) for i in range(ROWS)),
         inputs=jnp.zeros((ROWS, 2), jnp.int32),
         prompt=jnp.full((ROWS, 1), 2),
         keys=jax.random.split(jax.random.key(5), ROWS),

@@ -61,7 +61,7 @@ def test_the_built_copy_finds_its_gin_files(built, tmp_path):
     run = subprocess.run(
         [sys.executable, "-m", "spec_jax.cli", *command],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(built)},
+        env=os.environ | {"PYTHONPATH": str(built), "COLUMNS": "300"},
         capture_output=True,
         text=True,
     )
