@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from spec_jax.base import Decoder, Params
+from spec_jax.base import Decoder, Inputs, Params
 from spec_jax.checkpoints import load_params
 from spec_jax.core.rules import AnyRule, TokenRule
 from spec_jax.core.sampling import GREEDY_TEMPERATURE, SamplingPolicy
@@ -61,8 +61,8 @@ class SpeculativeCache:
       draft_model: our decoder over the small model's, if there is one.
     """
 
-    params: dict[str, Params]
-    inputs: Int[Array, "b s"]
+    params: Params
+    inputs: Inputs
     target: T5Decoder
     draft: str
     draft_model: T5Decoder | None
@@ -77,14 +77,14 @@ jax.tree_util.register_dataclass(
 
 def speculative_sample(
     inputs: Int[Array, "b l"],
-    cache: SpeculativeCache,
+    cache: SpeculativeCache | Any,  # t5x may hand over one of its own
     tokens_to_logits: Any,
     eos_id: int,
     decode_rng: Array | None = None,
     num_decodes: int = 1,
     cache_offset: int = 0,
     *,
-    temperature: float | Float[Array, "b"] = 1.0,
+    temperature: float | Float[Array | np.ndarray, "b"] = 1.0,
     topk: int = 0,
     topp: float = 0.0,
     max_decode_steps: int | None = None,
@@ -175,8 +175,9 @@ def speculative_sample(
 
     prompt = jnp.repeat(inputs, num_decodes, axis=0).at[:, 0].set(START_ID)
     given = jnp.cumprod(prompt[:, 1:] != 0, axis=1).sum(1)
+    target, model, prompted = cache.target, cache.draft_model, given.any()
     begin = algorithm(
-        _Prefill(cache.target, given.any()), _Prefill(cache.draft_model, given.any())
+        _Prefill(target, prompted), None if model is None else _Prefill(model, prompted)
     )
     state = begin.init(
         cache.params,
@@ -190,7 +191,7 @@ def speculative_sample(
     )
     # `generate` leaves prompts out of what it returns and makes room for the widest
     # prompt and the most new tokens together, twice what t5x's result holds.
-    decode = algorithm(cache.target, cache.draft_model)
+    decode = algorithm(target, model)
     state = jax.lax.while_loop(
         lambda state: ~state.done.all(),
         lambda state: decode.step(cache.params, state)[0],
@@ -287,7 +288,7 @@ class SpeculativeEncoderDecoderModel(models.EncoderDecoderModel):
     @functools.cached_property
     def _draft_params(self) -> Params:
         """The draft's parameters as host arrays, read when first asked for."""
-        model = tables = None
+        model, tables = None, {}
         if self._draft in WITH_MODEL:
             config = self._draft_model.config
             model = load_params(
@@ -352,7 +353,7 @@ def temperature_sample_decoder(
     max_new_tokens: int,
     vocab_limit: int | None = None,
     eos_id: int = 1,
-) -> Callable[[Int[Array, "b s"], Array], Int[Array, "b m"]]:
+) -> Callable[[Int[Array | np.ndarray, "b s"], Array], Int[Array, "b m"]]:
     """t5x's own decoding of a model: its network, loop and `temperature_sample`.
 
     Args:
@@ -417,11 +418,11 @@ class _Prefill:
     """A decoder that writes a prompt only if a row has one.
 
     Attributes:
-      decoder: whose cache is written; None where there is no such decoder.
-      needed: known on the device alone.
+      decoder: whose cache is written.
+      needed: whether one has; known on the device alone.
     """
 
-    decoder: Decoder | None
+    decoder: Decoder
     needed: Bool[Array, ""]
 
     @property

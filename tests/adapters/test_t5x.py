@@ -38,6 +38,7 @@ def adapter():
 def shape(name):
     text = golden_path(f"models/{name}/manifest.json").read_text()
     config = json.loads(text)["config"]
+    config["mlp_activations"] = tuple(config["mlp_activations"])
     return {key: value for key, value in config.items() if key in adapter()._SHAPE}
 
 
@@ -363,7 +364,7 @@ def test_unusable_arguments_are_told_in_one_line():
     from t5x import decoding, models
 
     cases = [
-        ({"draft": "modle"}, "want a draft of model"),
+        ({"draft": "small"}, "want a draft of model"),
         ({"draft_checkpoint": None}, "'model' wants draft_checkpoint"),
         ({"draft": "bigram"}, "'bigram' wants draft_tables"),
         ({"decode_fn": decoding.beam_search}, "wants decode_fn = @speculative_sample"),
