@@ -44,7 +44,6 @@ class Command:
       arguments: how its positional arguments are called; '' for none.
       flags: its own.
       base: the gin file that is always read, first; None for a command without.
-      default: the gin file that stands in where none is given.
     """
 
     name: str
@@ -54,7 +53,6 @@ class Command:
     arguments: str = ""
     flags: tuple[Flag, ...] = ()
     base: str | None = None
-    default: str | None = None
 
     def main(self) -> Callable:
         """The function that does the work."""
@@ -169,18 +167,16 @@ COMMANDS = (
         summary="measure quality and speed against plain decoding",
         example="spec-jax evaluate --gin.NUM_EXAMPLES=16",
         module="spec_jax.cli.evaluate",
-        flags=(*_CHOICES, _TFDS, _THREADS),
+        flags=(_TASK, *_CHOICES, _TFDS, _THREADS),
         base="runs/evaluate.gin",
-        default="runs/evaluate_shipped.gin",
     ),
     Command(
         name="sweep",
         summary="measure every draft under every rule and length policy",
         example="spec-jax sweep --gin.NUM_EXAMPLES=8 --gin.DRAFTS=model,lookup",
         module="spec_jax.cli.sweep",
-        flags=(_TFDS, _THREADS),
+        flags=(_TASK, _TFDS, _THREADS),
         base="runs/sweep.gin",
-        default="runs/sweep_shipped.gin",
     ),
     Command(
         name="train",

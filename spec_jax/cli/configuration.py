@@ -33,6 +33,8 @@ RENAMED = {
     "DRAFT_CHECKPOINT_PATH": "DRAFT_CHECKPOINT",
 }
 """Macros of earlier versions, and of t5x, by their names here."""
+PAIR_MACROS = ("TARGET_CHECKPOINT", "DRAFT_CHECKPOINT", "VOCABULARY", "TABLES")
+"""What pairs/checkpoints.gin makes a pair of."""
 _GIN_ERRORS = (ValueError, SyntaxError, TypeError, ImportError, tokenize.TokenError)
 _MACRO = re.compile(r"^([A-Za-z_]\w*)\s*=\s*(.*?)(?:\s+#\s*(.*))?$")
 _INCLUDE = re.compile(r"""^include\s+['"](.+)['"]""")
@@ -231,11 +233,16 @@ def operative_config() -> str:
 
 
 def _check_files(command: str, macros: dict[str, Macro], read: set[str]) -> None:
-    """Sees to it that a user's files set no macro that no command knows."""
+    """Sees to it that a user's files set no macro that no command knows.
+
+    One that another command reads is passed over, as a file may serve several; but
+    where a pair is loaded, models that it is not made of would be a mistake.
+    """
     unread = [macro for macro in macros.values() if macro.name not in read]
     known = _shipped_macros() if unread else {}
     for macro in unread:
-        if macro.name not in known:
+        of_pair = macro.name in PAIR_MACROS and "PAIR" in read
+        if macro.name not in known or of_pair:
             said = _unread(command, macro.name, read & {*macros})
             raise UsageError(f"{macro.file}: {said}")
 
@@ -264,6 +271,11 @@ def _unread(command: str, name: str, known: set[str]) -> str:
     """What is said of a macro that nothing reads."""
     if name in RENAMED:
         return f"no macro {name}; did you mean {RENAMED[name]}?"
+    if name in PAIR_MACROS and "PAIR" in known:
+        return (
+            f"{command} reads no macro {name} here: include 'pairs/checkpoints.gin', "
+            "which makes a pair of it"
+        )
     if file := _shipped_macros().get(name):
         return f"{command} reads no macro {name} here; {file} is a file that has it"
     listed = f"; there are {', '.join(sorted(known))}"

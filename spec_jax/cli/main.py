@@ -38,9 +38,7 @@ class Invocation:
     @property
     def gin_files(self) -> list[str]:
         """The files to read, in order."""
-        given = list(self.flags.gin_file or ())
-        default = [self.command.default] if self.command.default else []
-        return [self.command.base, *(given or default)]
+        return [self.command.base, *(self.flags.gin_file or ())]
 
     @property
     def search_folders(self) -> list[str]:

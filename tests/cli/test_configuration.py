@@ -8,6 +8,7 @@ import pytest
 
 from spec_jax.cli import configuration
 from spec_jax.cli.configuration import (
+    PAIR_MACROS,
     RENAMED,
     SearchPath,
     build,
@@ -25,9 +26,9 @@ NEEDED = {"MODEL_DIR": "x", "DATA_DIR": "x", "VOCABULARY": "x"}
 FILES = {
     "demo": ["runs/demo.gin"],
     "generate": ["runs/generate.gin"],
-    "evaluate": ["runs/evaluate_shipped.gin"],
+    "evaluate": ["runs/evaluate.gin"],
     "compare": ["runs/compare.gin"],
-    "sweep": ["runs/sweep_shipped.gin"],
+    "sweep": ["runs/sweep.gin"],
     "train": ["runs/train.gin", "models/shipped_target.gin"],
 }
 
@@ -162,8 +163,6 @@ def test_wrong_bindings_are_named(binding, said):
 )
 def test_wrong_bindings_of_other_commands_are_named(command, binding, said):
     files = [f"runs/{command}.gin"]
-    if command == "evaluate":
-        files.append("pairs/shipped.gin")
     if command == "train":
         files.append("models/shipped_target.gin")
     needed = [f"{name} = 'x'" for name in NEEDED if command == "train"]
@@ -236,6 +235,32 @@ def test_a_macro_misspelt_in_a_file_is_named_with_the_file(tmp_path):
         generate_settings(files=[file])
     # What another command reads may stand there.
     assert generate_settings(files=[write(tmp_path, "mine.gin", "MODEL = 3")])
+
+
+@pytest.mark.parametrize("name", PAIR_MACROS)
+def test_a_pairs_macro_that_the_pair_is_not_made_of_is_an_error(name, tmp_path):
+    """Else the shipped pair would be measured in place of the user's."""
+    said = f"reads no macro {name} here: include 'pairs/checkpoints.gin'"
+    with pytest.raises(UsageError, match=said):
+        generate_settings(f"{name} = 'x'")
+    file = write(tmp_path, "mine.gin", f"{name} = 'x'")
+    with pytest.raises(UsageError, match=rf"mine\.gin: generate {said}"):
+        generate_settings(files=[file])
+    given = ["TARGET_CHECKPOINT = 'x'", "DRAFT_CHECKPOINT = 'x'"]
+    assert generate_settings(*given, files=["pairs/checkpoints.gin", file])
+    # A training has no pair.
+    needed = [f"{name} = 'x'" for name in NEEDED]
+    files = ["runs/train.gin", "models/shipped_target.gin", file]
+    configure("train", files, needed)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "sweep"])
+def test_no_file_means_the_shipped_pair_and_one_of_tasks_leaves_it(command):
+    bindings = ["EVAL_OUTPUT_DIR = 'x'"]
+    for files in ([], ["tasks/summarize.gin"]):
+        configure(command, [f"runs/{command}.gin", *files], bindings)
+        pair = build(command).load_pair(abstract=True)
+        assert pair.name == "shipped"
 
 
 def test_home_is_expanded_in_files_and_folders(tmp_path, monkeypatch):

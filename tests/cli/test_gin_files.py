@@ -122,8 +122,7 @@ def command_line(name):
     if folder == "tasks":
         file = f"--gin.TASK_FILE=none.{stem.removeprefix('my_')}"
         own = [file] if stem.startswith("my_") else []
-        pair, short = "--gin_file=pairs/shipped.gin", "--gin.INPUT_LENGTHS=32"
-        return ["evaluate", pair, *given, *own, short]
+        return ["evaluate", *given, *own, "--gin.INPUT_LENGTHS=32"]
     if name == "pairs/smollm2.gin":
         return ["generate", *given]
     if folder == "pairs":
@@ -137,8 +136,6 @@ def command_line(name):
         command = {"choices": "demo", "task_source": "generate"}[stem]
     if stem == "train":
         given.append("--gin_file=models/shipped_draft.gin")
-    if stem in ("evaluate", "sweep"):
-        given.append("--gin_file=pairs/shipped.gin")
     if stem == "evaluate_checkpoints":
         given += SHIPPED
     if command == "evaluate":
