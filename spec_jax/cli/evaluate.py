@@ -28,17 +28,30 @@ from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable, write_whole
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.datasets import TaskData
-from spec_jax.experiments.evaluate import EvaluateSettings, evaluate, run_head
+from spec_jax.experiments.evaluate import (
+    EvaluateSettings,
+    evaluate,
+    kept_results,
+    run_head,
+    scores_of,
+)
 from spec_jax.experiments.example_results import predictions
 from spec_jax.experiments.inputs import shapes_up_to
 from spec_jax.experiments.journal import Journal, digest, json_line
 from spec_jax.experiments.outputs import Way
-from spec_jax.experiments.record import Record, append_record, read_records
+from spec_jax.experiments.record import (
+    Record,
+    append_record,
+    read_records,
+    today,
+)
 from spec_jax.pairs import Pair
 from spec_jax.reports import tables
 
 RESULTS, EXAMPLES, PREDICTIONS = "results.jsonl", "examples", "inference_eval"
 """In the output folder: records, what they are made of, and predictions."""
+NAME_LENGTH = 80
+"""Letters of a task's name in those of files."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,6 +84,7 @@ class EvaluateRun:
 
     def __post_init__(self):
         require(bool(self.temperatures), "want at least one of TEMPERATURES, got none")
+        require(bool(self.output_dir), "want a folder in EVAL_OUTPUT_DIR, got none")
         for temperature in self.temperatures:
             SamplingPolicy(temperature=temperature)
 
@@ -101,15 +115,18 @@ def main(invocation) -> None:
         for data in tasks
         for temperature in run.temperatures
     ]
+    kept_records(folder / RESULTS)
     # Not before: only then is it known which pair that is.
-    write_whole(folder / "config.gin", invocation.operative_config())
-    records = measure(run, *pairs, work, folder)
+    config = invocation.operative_config()
+    records = measure(run, *pairs, work, folder, config)
     text = tables.markdown(records)
     write_whole(folder / "table.md", text)
     console = make_console()
-    console.print(results_table(records))
-    print_notes(console, records)
-    console.print(f"\n{text}", soft_wrap=True, markup=False)
+    if console.is_terminal:
+        console.print(results_table(records))
+        print_notes(console, records)
+    else:
+        console.print(text, soft_wrap=True, markup=False)
     console.print(
         f"written to {folder}: {RESULTS}, table.md, config.gin, {PREDICTIONS}/"
     )
@@ -132,8 +149,11 @@ def load_pairs(run: Any) -> tuple[Pair, Pair]:
     return pair, pair if plain_dtype == dtype else run.load_pair(dtype=plain_dtype)
 
 
-def measure(run, pair: Pair, plain_pair: Pair, work, folder) -> list[Record]:
-    """Measures one after another; what is measured is written at once."""
+def measure(run, pair, plain_pair, work, folder, config: str) -> list[Record]:
+    """Measures one after another; what is measured is written at once.
+
+    The configuration is written when it is known that nothing stands in the way.
+    """
     console = make_console(stderr=True)
     records = []
     with Progress(
@@ -156,9 +176,12 @@ def measure(run, pair: Pair, plain_pair: Pair, work, folder) -> list[Record]:
             def say(text, name=name):
                 console.print(f"{name}: {text}", markup=False, soft_wrap=True)
 
+            def begin():
+                write_whole(folder / "config.gin", config)
+
             baseline = t5x_baseline(run, plain_pair, settings, data)
             record = measure_one(
-                pair, plain_pair, data, settings, baseline, folder, progress, say
+                pair, plain_pair, data, settings, baseline, folder, progress, say, begin
             )
             records.append(record)
             if not console.is_terminal:
@@ -167,27 +190,37 @@ def measure(run, pair: Pair, plain_pair: Pair, work, folder) -> list[Record]:
 
 
 def measure_one(
-    pair, plain_pair, data, settings, baseline, folder, progress, say
+    pair, plain_pair, data, settings, baseline, folder, progress, say, begin
 ) -> Record:
     """One task at one temperature: examples, predictions, and the record."""
     head = run_head(pair, plain_pair, data, settings, baseline and "t5x")
-    name = f"{data.name}-T{settings.temperature:g}-{digest(head)}"
+    name = f"{data.name[:NAME_LENGTH]}-T{settings.temperature:g}-{digest(head)}"
     with Journal(folder / EXAMPLES / f"{name}.jsonl", head) as journal:
-        if journal.lines:
-            count = len(journal.lines)
-            say(f"{count} of {len(data.examples)} examples are there: {journal.path}")
+        kept = sorted(kept_results(journal), key=lambda result: result.index)
+        begin()
+        count = len(data.examples)
+        if kept:
+            say(f"{len(kept)} of {count} examples are there: {journal.path}")
+        else:
+            say(f"{count} example{'s' * (count != 1)}")
         known = [r for r in kept_records(folder / RESULTS) if r.run == name]
-        if known:
-            return known[-1]
-        record, results = evaluate(
-            pair,
-            plain_pair,
-            data,
-            settings,
-            progress,
-            journal=journal,
-            baseline=baseline,
-        )
+        if known and len(kept) == count:
+            results = kept
+            scores = scores_of(results, data, pair.vocabulary)
+            if scores == known[-1].metrics:
+                return known[-1]
+            # The task's metrics are others now; nothing is decoded for them.
+            record = dataclasses.replace(known[-1], metrics=scores, date=today())
+        else:
+            record, results = evaluate(
+                pair,
+                plain_pair,
+                data,
+                settings,
+                progress,
+                journal=journal,
+                baseline=baseline,
+            )
         for way in ("plain", "speculative"):
             lines = predictions(data, results, way, pair.vocabulary)
             path = folder / PREDICTIONS / f"{name}-{way}.jsonl"
@@ -199,8 +232,12 @@ def measure_one(
 
 
 def kept_records(path: pathlib.Path) -> list[Record]:
-    """What runs before this one have measured."""
-    return read_records(path) if path.exists() else []
+    """What runs before this one have measured; half a line that a kill left is none.
+
+    Raises:
+      ValueError: if a whole line is no record.
+    """
+    return read_records(path, half_lines=True) if path.exists() else []
 
 
 def check_baseline(run: EvaluateRun) -> None:

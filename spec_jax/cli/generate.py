@@ -31,7 +31,7 @@ from spec_jax.cli.texts import check_writable, read_texts, write_whole
 from spec_jax.core.rules import AnyRule
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.batches import round_up
-from spec_jax.data.datasets import TaskData
+from spec_jax.data.datasets import TaskData, check_ids
 from spec_jax.decoding.speculative import Speculative
 from spec_jax.drafts import LengthPolicy
 from spec_jax.experiments.journal import digest_of_parameters, digest_of_texts
@@ -170,7 +170,8 @@ def decode_examples(invocation, settings: GenerateSettings, path: str | None) ->
             "gets a file for each"
         )
     for data in tasks:
-        longest = data.max_input_length
+        check_ids(data, generator.pair.target.vocab_size)
+        longest = min(data.max_input_length, INPUT_LENGTHS[-1])
         one = dataclasses.replace(
             settings,
             max_input_length=settings.max_input_length or longest,

@@ -49,6 +49,7 @@ def write_resumable(
                 advance(len(lines))
         write_whole(final, map(json_line, journal.lines))
         part.unlink(missing_ok=True)
+    print(f"{total} output{'s' * (total != 1)} written to {path}", file=sys.stderr)
 
 
 class _progress:

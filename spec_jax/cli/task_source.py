@@ -1,6 +1,7 @@
 """Which tasks a run is on: what MIXTURE_OR_TASK_NAME and its like choose."""
 
 import dataclasses
+import os
 from typing import Any
 
 from spec_jax.cli.configuration import unlocked
@@ -16,7 +17,8 @@ class TaskSource:
 
     Attributes:
       names: of shipped corpora, of tasks or mixtures in seqio's registry, or of
-        `file`, which then is the only one.
+        `file`, which then is the only one; it is called like the file where no other
+        name is given.
       module: imported first: it may register tasks.
       split: of the tasks; None where it is texts that are decoded.
       data_dir: where `spec-jax data debian` wrote, or TFDS did; None: the committed
@@ -57,15 +59,19 @@ class TaskSource:
         )
         check_lengths(self.feature_lengths)
         require(
-            len(self.fields) == 2,
+            len(set(self.fields)) == 2,
             f"want two TASK_FIELDS, of inputs and targets, got {self.fields}",
         )
         if self.file is not None:
+            _ = self.task_file
+            if set(self.names) <= set(TASKS):  # those of the run's own file
+                names = (self.task_file.task.name,)
+                object.__setattr__(self, "names", names)
             require(
                 len(self.names) == 1,
-                f"want one name for TASK_FILE, got {', '.join(self.names)}",
+                "want one name for TASK_FILE in MIXTURE_OR_TASK_NAME, got "
+                + ", ".join(self.names),
             )
-            _ = self.task_file
 
     @property
     def task_file(self) -> TaskFile | None:
@@ -74,7 +80,7 @@ class TaskSource:
             return None
         inputs, targets = self.fields
         return TaskFile(
-            path=self.file,
+            path=os.path.expanduser(self.file),
             prefix=self.prefix or "",
             inputs=inputs,
             targets=targets,

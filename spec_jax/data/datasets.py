@@ -111,14 +111,17 @@ class TaskFile:
             max_target_length=LENGTHS["targets"],
         )
 
-    def rows(self) -> list[dict]:
+    def rows(self, task: TextTask | None = None) -> list[dict]:
         """Its rows.
+
+        Args:
+          task: for messages; None is one called like the file.
 
         Raises:
           ValueError: if it cannot be read, or a line is none; it is named.
         """
         if self.kind == ".jsonl":
-            return read_rows(self.path, self.task)
+            return read_rows(self.path, task or self.task)
         return _read_tsv(self.path, self.inputs, self.targets)
 
 
@@ -160,7 +163,7 @@ def load_task(
     if file is not None:
         lengths = {**LENGTHS, **(feature_lengths or {})}
         task = dataclasses.replace(file.task, name=name)
-        rows = file.rows()[:num_examples]
+        rows = file.rows(task)[:num_examples]
         return [_of_rows(task, rows, vocabulary, lengths, file.metrics)]
     if name in TASKS and module is None:
         task = get_task(name)
@@ -179,6 +182,25 @@ def load_task(
         module=module,
         data_dir=data_dir,
     )
+
+
+def check_ids(data: TaskData, rows: int) -> None:
+    """Sees to it that a model has every token of the inputs.
+
+    Args:
+      data: of a task.
+      rows: of the model's table.
+
+    Raises:
+      ValueError: if an id is not in [0, rows).
+    """
+    for example in data.examples:
+        for token in example.inputs:
+            if not 0 <= token < rows:
+                raise ValueError(
+                    f"example {example.index} of the task {data.name} has the token "
+                    f"{token}, the model's table has {rows} rows"
+                )
 
 
 def check_lengths(lengths: Mapping[str, int] | None) -> None:
@@ -250,14 +272,15 @@ def _read_tsv(path: str, inputs: str, targets: str) -> list[dict]:
     opened = gzip.open if path.endswith(".gz") else open
     rows, reader = [], None
     try:
-        with opened(path, "rt", encoding="utf-8", newline="") as file:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
             for cells in reader:
                 if not any(cells):
                     continue
                 if len(cells) != 2:
                     raise ValueError(
-                        f"want an input, a tab and a target, got {len(cells)} columns"
+                        "want an input, a tab and a target, got "
+                        + ("no tab" if len(cells) < 2 else f"{len(cells)} columns")
                     )
                 rows.append({inputs: cells[0], targets: cells[1]})
     except (OSError, EOFError, zlib.error) as error:

@@ -106,7 +106,7 @@ def read_rows(path: str | pathlib.Path, task: TextTask | None = None) -> list[di
     rows = []
     number = 0
     try:
-        with opened(path, "rt", encoding="utf-8") as file:
+        with opened(path, "rt", encoding="utf-8-sig") as file:
             for line in file:
                 number += 1
                 if line.strip():
@@ -117,7 +117,7 @@ def read_rows(path: str | pathlib.Path, task: TextTask | None = None) -> list[di
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"cannot read {path}: {reason}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}, line {number}: {error}") from None
     return rows
 
@@ -126,14 +126,17 @@ def _check_row(row, task: TextTask) -> None:
     """Raises ValueError if a row is none of the task's."""
     if not isinstance(row, dict):
         raise ValueError(f"want a JSON object, got {json.dumps(row)[:80]}")
-    for field in (task.inputs, task.targets, "group"):
-        # Only training joins rows of a group.
+    # Only training joins rows of a group, and only those of our corpora.
+    groups = ("group",) if task.corpus else ()
+    for field in (task.inputs, task.targets, *groups):
         value = row.get(field, "" if field == "group" else None)
         if not isinstance(value, str):
             raise ValueError(
                 f"want text in the field {field!r} of the task {task.name}, got "
                 f"{json.dumps(value)[:80]}"
             )
+        if not value.isascii() and any("\ud800" <= x <= "\udfff" for x in value):
+            raise ValueError(f"half a character (a surrogate) in the field {field!r}")
 
 
 def corpus_path(data_dir: str | pathlib.Path, task: TextTask, split: str):

@@ -8,6 +8,7 @@ import numpy as np
 
 from spec_jax.core.rules import CoupledRule, is_lossless
 from spec_jax.core.sampling import SamplingPolicy
+from spec_jax.data.datasets import check_ids
 from spec_jax.data.vocabulary import PAD_ID
 from spec_jax.decoding.loop import Generation
 from spec_jax.experiments.alpha import acceptances
@@ -39,6 +40,7 @@ class Bench:
             )
         if not data.examples:
             raise ValueError(f"want at least one row of the task {data.name}, got none")
+        check_ids(data, pair.target.vocab_size)
         self.data, self.settings, self.small = data, settings, pair
         self.pair, self.plain_pair = pair.using(settings.draft), plain_pair
         shapes = shapes_up_to(settings.input_lengths, data.max_input_length)

@@ -7,11 +7,13 @@ from typing import Any
 
 from spec_jax.core import theory
 from spec_jax.core.rules import AnyRule
-from spec_jax.data.datasets import TaskData
+from spec_jax.core.sampling import SamplingPolicy
+from spec_jax.data.datasets import Scores, TaskData
 from spec_jax.drafts import FixedLength, LengthPolicy
 from spec_jax.experiments.bench import Bench
 from spec_jax.experiments.costs import StepCosts
 from spec_jax.experiments.example_results import (
+    WAYS,
     ExampleResult,
     alpha_of,
     decoded_by,
@@ -86,6 +88,12 @@ class EvaluateSettings:
             value = getattr(self, name)
             if value < 1:
                 raise ValueError(f"want {name} >= 1, got {value}")
+        SamplingPolicy(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+        )
         if self.draft not in DRAFTS:
             raise ValueError(f"want a draft of {', '.join(DRAFTS)}, got {self.draft!r}")
         if not self.input_lengths or self.input_lengths[0] < 2:
@@ -128,7 +136,7 @@ def evaluate(
     """
     plain_pair = plain_pair or pair
     bench = Bench(pair, plain_pair, data, settings, baseline)
-    done = [ExampleResult.from_line(x) for x in journal.lines] if journal else []
+    done = kept_results(journal) if journal else []
     results = {result.index: result for result in done}
     steps = _Steps(progress, len(bench.batches) + 1)
     for number, batch in enumerate(bench.batches):
@@ -147,6 +155,23 @@ def evaluate(
     return record_of(bench, ordered, costs), ordered
 
 
+def kept_results(journal: Journal) -> list[ExampleResult]:
+    """What a journal has of examples.
+
+    Raises:
+      ValueError: if a line is none; file and line are named.
+    """
+    results = []
+    for number, line in enumerate(journal.lines, 2):  # the head is the first
+        try:
+            results.append(ExampleResult.from_line(line))
+        except ValueError as error:
+            raise ValueError(
+                f"{journal.path}, line {number}: {error}; remove the file to begin anew"
+            ) from None
+    return results
+
+
 def run_head(
     pair: Pair,
     plain_pair: Pair,
@@ -156,6 +181,8 @@ def run_head(
 ) -> dict[str, Any]:
     """What must be the same for examples to be of one run, as JSON holds it.
 
+    Targets are not in it: outputs do not depend on them, and scores are taken anew.
+
     Args:
       pair: see `evaluate`.
       plain_pair: see `evaluate`.
@@ -163,14 +190,14 @@ def run_head(
       settings: see `evaluate`.
       baseline: its name, where there is one.
     """
-    texts = (f"{example.inputs} {example.target!r}" for example in data.examples)
+    inputs = (str(example.inputs) for example in data.examples)
     return {
         "task": data.name,
-        "examples": digest_of_texts(texts),
+        "examples": digest_of_texts(inputs),
         "lengths": [data.max_input_length, data.max_target_length],
         "settings": repr(settings),
         "pair": pair.name,
-        "parameters": digest_of_parameters(pair.params),
+        "parameters": digest_of_parameters(pair.using(settings.draft).params),
         "baseline": baseline,
         "dtypes": [pair.dtype.name, plain_pair.dtype.name],
         "device": describe_device(),
@@ -235,7 +262,7 @@ def record_of(
             share_identical(slow, fast) if bench.comparable else None
         ),
         differences=tuple(r.difference for r in results if r.difference),
-        metrics=_scores(bench, decoded),
+        metrics=scores_of(results, data, bench.pair.vocabulary),
         baseline=_against(decoded.get("baseline"), fast, slow, bench.comparable),
         compile_seconds=sum(result.compile_seconds for result in results),
         repeats=settings.repeats,
@@ -244,16 +271,21 @@ def record_of(
     )
 
 
-def _scores(bench: Bench, decoded: dict[str, Decoded]) -> dict[str, dict]:
-    vocabulary = bench.pair.vocabulary
-    scores = {}
-    for name in ("plain", "speculative", "draft"):
-        if name in decoded:
-            tokens = decoded[name].tokens
-            scores[name] = bench.data.score(
-                [vocabulary.decode(tokens[i].tolist()) for i in sorted(tokens)]
-            )
-    return scores
+def scores_of(
+    results: Sequence[ExampleResult], data: TaskData, vocabulary: Any
+) -> dict[str, Scores]:
+    """The task's figures for every way of decoding that is scored.
+
+    Args:
+      results: of all examples, in the data's order.
+      data: of the task.
+      vocabulary: of the models.
+    """
+    return {
+        way: data.score([vocabulary.decode(result.tokens[way]) for result in results])
+        for way in (*WAYS, "draft")
+        if way in results[0].tokens
+    }
 
 
 def _against(

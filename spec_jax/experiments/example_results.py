@@ -10,8 +10,12 @@ import numpy as np
 from spec_jax.data.datasets import TaskData
 from spec_jax.decoding.stats import Statistics
 from spec_jax.experiments.alpha import Alpha, mean_acceptance
+from spec_jax.experiments.journal import json_line
 from spec_jax.experiments.outputs import Decoded
 from spec_jax.experiments.record import Difference
+
+WAYS = ("plain", "speculative")
+"""Ways of decoding that every example has."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,9 +59,14 @@ class ExampleResult:
         try:
             at = line["difference"]
             difference = None if at is None else Difference(**at)
-            return cls(**{**line, "difference": difference})
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"no result of an example: {error}") from None
+            result = cls(**{**line, "difference": difference})
+            ways = [np.asarray(result.tokens[way], np.int32) for way in WAYS]
+            whole = [x.ndim for x in ways] == [1, 1] and result.stats.steps >= 0
+            if not whole or len(result.betas) != len(ways[0]):
+                raise ValueError("its figures do not fit each other")
+            return result
+        except (TypeError, KeyError, AttributeError, ValueError, IndexError) as error:
+            raise ValueError(f"no result of an example: {error!r}") from None
 
     @property
     def stats(self) -> Statistics:
@@ -107,10 +116,19 @@ def predictions(
     for example in data.examples:
         yield {
             "input": {**example.fields, "inputs": list(example.inputs)},
-            "target": example.target,
+            "target": _shown(example.target),
             "prediction": vocabulary.decode(tokens[example.index]),
             "prediction_tokens": tokens[example.index],
         }
+
+
+def _shown(target: Any) -> Any:
+    """A target as a line can hold it: as text, where JSON has no such thing."""
+    try:
+        json_line({"target": target})
+    except ValueError:
+        return str(target)
+    return target
 
 
 def row_of(statistics: Statistics, row: int) -> tuple[list[list[int]], int]:

@@ -162,12 +162,15 @@ def append_record(path: str | pathlib.Path, record: JsonLine) -> None:
         os.close(file)
 
 
-def read_records(path: str | pathlib.Path, kind: type[Line] = Record) -> list[Line]:
+def read_records(
+    path: str | pathlib.Path, kind: type[Line] = Record, half_lines: bool = False
+) -> list[Line]:
     """All records of a file, oldest first.
 
     Args:
       path: of the file.
       kind: what its lines are.
+      half_lines: whether what a kill left of a line is passed over.
 
     Raises:
       ValueError: if the file cannot be read or a line is no record; it is named.
@@ -183,6 +186,8 @@ def read_records(path: str | pathlib.Path, kind: type[Line] = Record) -> list[Li
         try:
             records.append(kind.from_json(line))
         except (ValueError, TypeError) as error:
+            if half_lines and isinstance(error, json.JSONDecodeError):
+                continue
             raise ValueError(f"{path}, line {number}: {error}") from None
     return records
 

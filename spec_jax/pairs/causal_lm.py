@@ -55,7 +55,7 @@ class CausalLM(Drafting):
 
     name: str
     target: CausalLMDecoder
-    params: dict[str, Any]
+    params: dict[str, Any] = dataclasses.field(repr=False)
     vocabulary: BPETokenizer
     draft: CausalLMDecoder | None = None
     tables: str | None = None

@@ -37,7 +37,7 @@ class Pair(Drafting):
     name: str
     target: T5Decoder
     draft: T5Decoder
-    params: dict[str, Any]
+    params: dict[str, Any] = dataclasses.field(repr=False)
     vocabulary: Vocabulary | None
     tables: str | None = None
     source: str = "model"

@@ -83,7 +83,9 @@ def method(record: Record) -> str:
         *([] if record.lengths == "fixed" else [f"lengths {record.lengths}"]),
         f"batch {record.batch}",
         f"{record.num_examples} examples",
-        f"medians of {record.repeats} alternating repeats",
+        f"medians of {record.repeats} alternating repeats"
+        if record.repeats > 1
+        else "one timed call of each way",
         packages,
         record.date[:10],
     ]
@@ -121,7 +123,8 @@ def _identical(record: Record) -> str:
 def _score(scores: dict[str, float | str]) -> str:
     """'BLEU 31.0', the three ROUGE figures, or a metric of the task's own."""
     if "bleu" in scores:
-        return f"BLEU {scores['bleu']:.1f}"
+        chrf = f", chrF {scores['chrf']:.1f}" if "chrf" in scores else ""
+        return f"BLEU {scores['bleu']:.1f}{chrf}"
     kinds = ("rouge1", "rouge2", "rougeLsum")
     if all(kind in scores for kind in kinds):
         return "ROUGE " + "/".join(f"{scores[kind]:.1f}" for kind in kinds)

@@ -34,6 +34,9 @@ def there(tmp_path_factory, pair_flags, vocabulary_path):
     (root / "empty.tsv").write_text("")
     (root / "fields.jsonl").write_text('{"inputs": "a", "targets": "b"}\n{"en": "a"}\n')
     (root / "no.jsonl").write_text("no json\n")
+    half = '{"inputs": "a \\ud800", "targets": "b"}\n'
+    (root / "half.jsonl").write_text(half)
+    (root / "deep.jsonl").write_text("[" * 10**5 + "\n")
     whole = gzip.compress(b'{"inputs": "a", "targets": "b"}\n' * 99)
     (root / "cut.jsonl.gz").write_bytes(whole[:-12])
     (root / "latin.txt").write_bytes(b"ok\ncaf\xe9\n")
@@ -156,6 +159,14 @@ CASES = {
     "a line that is no JSON": (
         (*FILE, "--gin.TASK_FILE=THERE/no.jsonl"),
         "no.jsonl, line 1",
+    ),
+    "half a character": (
+        (*FILE, "--gin.TASK_FILE=THERE/half.jsonl"),
+        "half.jsonl, line 1: half a character",
+    ),
+    "a line that nests without end": (
+        (*FILE, "--gin.TASK_FILE=THERE/deep.jsonl"),
+        "deep.jsonl, line 1",
     ),
     "a file of examples that is cut": (
         (*FILE, "--gin.TASK_FILE=THERE/cut.jsonl.gz"),

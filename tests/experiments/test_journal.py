@@ -83,6 +83,25 @@ def test_two_runs_do_not_write_one_file(tmp_path):
     assert reopened(path) == LINES[:1]
 
 
+def test_a_run_that_came_in_between_is_seen(tmp_path):
+    """Both began before there was a file."""
+    path = tmp_path / "journal.jsonl"
+    late = Journal(path, HEAD)
+    with Journal(path, HEAD) as journal:
+        journal.append(LINES[:1])
+    with pytest.raises(ValueError, match=r"another run has written .* meanwhile"):
+        late.append(LINES[1:2])
+    assert reopened(path) == LINES[:1]
+
+
+def test_texts_may_hold_other_breaks_of_lines(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    lines = [{"text": "a\u2028b\u2029c\x85d\x1ce"}, {"text": "f"}]
+    with Journal(path, HEAD) as journal:
+        journal.append(lines)
+    assert reopened(path) == lines
+
+
 def test_a_full_disk_leaves_whole_lines(tmp_path):
     """In a process that may write 200 bytes a file."""
     path = tmp_path / "journal.jsonl"
@@ -132,10 +151,12 @@ def test_digests_tell_runs_apart():
         {**params, "b": jnp.zeros(3)},
         {**params, "a": params["a"].at[0, 1].set(2.0)},
         {**params, "c": jnp.float32(2)},
+        {**params, "a": params["a"].at[2, 3].set(-1.5)},
+        {**params, "a": params["a"].at[0, 1].set(3.0).at[2, 2].set(-1.0)},
         {"d": params["b"], "a": params["a"], "c": params["c"]},
         {**params, "b": params["b"].astype("bfloat16")},
     ]
-    assert len({same, *map(digest_of_parameters, changed)}) == 6
+    assert len({same, *map(digest_of_parameters, changed)}) == 8
     assert json.loads(json_line({"ä": 1})) == {"ä": 1}
     odd = {"target": {1}, "array": np.array([1, 2]), "number": np.int32(3)}
     assert json.loads(json_line(odd)) == {"target": "{1}", "array": [1, 2], "number": 3}
