@@ -127,8 +127,16 @@ def make_draft(
     return ModelDraft(model, policy, gamma, lengths, noise)
 
 
-def draft_params(name: str, model: Params, tables: dict[str, jax.Array]) -> Params:
-    """The parameters that go with `make_draft`."""
+def draft_params(
+    name: str, model: Params, tables: dict[str, jax.Array] | None
+) -> Params:
+    """The parameters that go with `make_draft`.
+
+    Args:
+      name: one of DRAFTS.
+      model: the small model's.
+      tables: as `load_tables` gives them; None for drafts that read none.
+    """
     _check(name, DRAFTS, "draft")
     return {
         "model": model,

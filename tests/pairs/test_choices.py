@@ -1,6 +1,7 @@
 """Names in configurations: what they make, and what is said of wrong ones."""
 
 import dataclasses
+import typing
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ from spec_jax.drafts import (
     UnigramDraft,
 )
 from spec_jax.pairs import DRAFTS, RULES, make_lengths, make_rule, shipped_pair
+from spec_jax.pairs.choices import draft_params
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +123,9 @@ def test_drafts_that_a_pair_lacks(pair):
         )
     with pytest.raises(ValueError, match="as it was loaded"):
         pair.using("bigram").astype(jnp.bfloat16)
+
+
+def test_a_draft_without_tables_may_be_given_none():
+    assert draft_params("model", {"a": 1}, None) == {"a": 1}
+    tables = typing.get_type_hints(draft_params)["tables"]
+    assert type(None) in typing.get_args(tables)
