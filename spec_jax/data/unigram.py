@@ -73,7 +73,7 @@ class UnigramTokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """Text of the ids up to the first end of sequence; padding is dropped."""
         size = self.vocab_size
-        kept = [i if i < size else UNK_ID for i in until_end(ids)]
+        kept = [i if 0 <= i < size else UNK_ID for i in until_end(ids)]
         return self._tokenizer.decode(kept, skip_special_tokens=False)
 
     @functools.cached_property

@@ -132,9 +132,9 @@ class SentencePieceVocabulary:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of the ids up to the first end of sequence; padding is dropped."""
-        # Rows of the table beyond the pieces have no text.
+        # Rows of the table beyond the pieces, and what is no row, have no text.
         size = self.vocab_size
-        kept = [i if i < size else UNK_ID for i in until_end(ids)]
+        kept = [i if 0 <= i < size else UNK_ID for i in until_end(ids)]
         return self._processor.DecodeIds(kept)
 
     @functools.cached_property

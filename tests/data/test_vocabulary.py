@@ -38,6 +38,7 @@ def test_rows_of_a_table_beyond_the_pieces_have_no_text(shipped):
     ids = shipped.encode("The file")
     text = shipped.decode([*ids, shipped.vocab_size + 3])
     assert text.startswith("The file") and text != "The file"
+    assert shipped.decode([*ids, -1]) == shipped.decode([*ids, -5000]) == text
 
 
 def test_vocabularies_are_equal_by_content(shipped, tmp_path):
