@@ -104,8 +104,13 @@ def resolve(path: str | os.PathLike) -> str:
 
     Returns:
       The path of the file or folder itself.
+
+    Raises:
+      ValueError: if the path is empty.
     """
     text = os.fspath(path)
+    if not text:
+        raise CheckpointError("want a path, got an empty one")
     if text.startswith(PACKAGE):
         root = importlib.resources.files("spec_jax")
         text = str(root.joinpath(*text[len(PACKAGE) :].split("/")))

@@ -236,6 +236,12 @@ def test_a_path_into_the_package_is_resolved():
     assert not resolve(VOCABULARY).startswith(PACKAGE)
 
 
+def test_an_empty_path_is_told(folders):
+    for target, vocabulary in (("", VOCABULARY), (str(folders / "target"), "")):
+        with pytest.raises(ValueError, match="want a path, got an empty one"):
+            load_pair(target, str(folders / "draft"), vocabulary)
+
+
 def test_the_home_is_known(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     save("~/model", SMALL)
