@@ -19,6 +19,7 @@ from spec_jax.checkpoints.huggingface import (
     stored_tensor,
     tensor_files,
 )
+from spec_jax.checkpoints.mapping import check_layers
 from spec_jax.checkpoints.storage import (
     CheckpointError,
     StoredArray,
@@ -76,6 +77,7 @@ def open_causal_lm(
     config = read_json(folder, CONFIG)
     files = tensor_files(folder)
     fields = causal_lm_config(config)
+    check_layers(fields["num_layers"], len(files), str(folder / CONFIG))
     if config["model_type"] == "gpt2":
         table = gpt2_names(fields)
         # Published files were saved from the model with a head or from its trunk.

@@ -21,7 +21,7 @@ from spec_jax.checkpoints.loading import (
     find_checkpoint,
     open_found,
 )
-from spec_jax.checkpoints.mapping import t5_config
+from spec_jax.checkpoints.mapping import check_layers, t5_config
 from spec_jax.checkpoints.storage import (
     FLOATS,
     CheckpointError,
@@ -140,6 +140,12 @@ def describe_checkpoint(
     if read is None:
         read = local is not None and num_bytes <= READ_BYTES
     damage = _damage(arrays) if read else ()
+    vocabulary: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    try:
+        vocabulary = tuple(str(file) for file in vocabulary_files(place))
+    except CheckpointError as error:
+        refused = (str(error),)
     dtypes: dict[str, int] = {}
     for array in arrays.values():
         kind, size = array.dtype.name, math.prod(array.shape)
@@ -158,8 +164,8 @@ def describe_checkpoint(
         dtypes=dtypes,
         config=content.config,
         config_from=content.config_from,
-        vocabulary=tuple(str(file) for file in vocabulary_files(place)),
-        problems=content.problems + damage,
+        vocabulary=vocabulary,
+        problems=content.problems + damage + refused,
         was_read=read,
     )
 
@@ -231,7 +237,11 @@ def _differences(
 ) -> tuple[str, ...]:
     """How the arrays differ from those of the network, a line each."""
     try:
+        layers = max(config["num_encoder_layers"], config["num_decoder_layers"])
+        check_layers(layers, len(arrays) + len(known), "the config")
         wanted = expected_shapes(config)
+    except CheckpointError as error:
+        return (str(error),)
     except (KeyError, TypeError) as error:
         return (f"the config lacks {error}",)
     missing = sorted(wanted.keys() - arrays.keys() - set(known))
@@ -265,11 +275,7 @@ def _damage(arrays: Mapping[str, StoredArray]) -> tuple[str, ...]:
             problems.append(str(error))
             continue
         if value.dtype.name in FLOATS:
-            # In pieces, so that no copy of a large table is made.
-            wild = sum(
-                int(np.count_nonzero(~np.isfinite(part.astype(np.float32))))
-                for part in np.array_split(value.reshape(-1), 1 + value.size // 2**22)
-            )
+            wild = value.size - int(np.count_nonzero(np.isfinite(value)))
             if wild:
                 problems.append(f"{name} has {wild} numbers that are not finite")
     return tuple(problems)

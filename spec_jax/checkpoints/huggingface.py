@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 import safetensors
 
-from spec_jax.checkpoints.mapping import IGNORED, Names, t5_config, t5_names
+from spec_jax.checkpoints.mapping import (
+    IGNORED,
+    Names,
+    check_layers,
+    t5_config,
+    t5_names,
+)
 from spec_jax.checkpoints.storage import (
     CheckpointError,
     StoredArray,
@@ -75,6 +81,8 @@ def open_huggingface(
     folder = pathlib.Path(path).expanduser().resolve()
     files = tensor_files(folder)
     config = t5_config(read_json(folder, CONFIG), "lm_head.weight" in files)
+    layers = max(config["num_encoder_layers"], config["num_decoder_layers"])
+    check_layers(layers, len(files), str(folder / CONFIG))
     table = t5_names(
         config["num_encoder_layers"],
         config["num_decoder_layers"],

@@ -20,6 +20,7 @@ from spec_jax.checkpoints.safetensors_writer import (
 )
 from spec_jax.checkpoints.storage import FLOATS, CheckpointError, StoredArray
 from spec_jax.checkpoints.validation import flatten
+from spec_jax.checkpoints.vocabulary_files import for_transformers
 from spec_jax.checkpoints.whole import copy_files, whole_folder
 
 GENERATION_CONFIG = "generation_config.json"
@@ -45,7 +46,7 @@ def save_huggingface(
       config: T5Config's arguments.
       dtype: floating arrays are cast to it; None keeps theirs.
       shard_bytes: of weights in one file.
-      files: copied along, such as a vocabulary.
+      files: of a vocabulary, copied along; see `for_transformers` for their names.
 
     Raises:
       CheckpointError: if the folder exists or cannot be written, the parameters are
@@ -102,7 +103,7 @@ def save_huggingface(
                 )
                 stream.flush()
                 os.fsync(stream.fileno())
-        copy_files(files, part)
+        copy_files(for_transformers(files), part)
 
 
 def split_by_size(sizes: Mapping[str, int], limit: int) -> list[list[str]]:

@@ -99,6 +99,23 @@ def t5_names(
     return tuple(rows)
 
 
+def check_layers(num_layers: int, num_arrays: int, where: str) -> None:
+    """Sees to it that no list is made of more layers than a file can hold.
+
+    Args:
+      num_layers: of a stack, as a config says.
+      num_arrays: how many are there; a layer has at least one.
+      where: the config, for the message.
+
+    Raises:
+      CheckpointError: if it says more layers than there are arrays.
+    """
+    if num_layers > num_arrays:
+        raise CheckpointError(
+            f"{where}: {num_layers} layers, but there are {num_arrays} arrays in all"
+        )
+
+
 def t5_config(config: Mapping[str, Any], has_lm_head: bool) -> dict[str, Any]:
     """T5Config's keyword arguments, by t5x's names, from a `config.json`.
 

@@ -5,7 +5,7 @@ import glob
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,10 +85,24 @@ def _runs(pid: int) -> bool:
     return True
 
 
-def copy_files(files: Sequence[pathlib.Path], folder: pathlib.Path) -> None:
-    """Copies files into a folder, under their own names; content alone."""
-    for file in files:
-        shutil.copyfile(file, folder / file.name)
+def copy_files(
+    files: Sequence[pathlib.Path] | Mapping[str, pathlib.Path | bytes],
+    folder: pathlib.Path,
+) -> None:
+    """Copies files into a folder; content alone.
+
+    Args:
+      files: to copy under their own names; or by the name to write, with bytes for
+        what is no file yet.
+      folder: where to.
+    """
+    if not isinstance(files, Mapping):
+        files = {file.name: file for file in files}
+    for name, file in files.items():
+        if isinstance(file, bytes):
+            (folder / name).write_bytes(file)
+        else:
+            shutil.copyfile(file, folder / name)
 
 
 def new_folder(path: str | os.PathLike) -> pathlib.Path:
@@ -124,12 +138,34 @@ def array_value(name: str, leaf: Any, dtype: Any = None) -> np.ndarray:
       A NumPy array of plain numbers, C order.
 
     Raises:
-      CheckpointError: if it cannot be read, or holds anything but numbers.
+      CheckpointError: if it cannot be read, holds anything but numbers, or one that
+        is beyond the range of the dtype.
     """
+    # NumPy warns of what is told below.
+    with np.errstate(over="ignore", invalid="ignore"):
+        value, stored = _cast(name, leaf, dtype)
+    if value.dtype.name not in FLOATS or value.dtype == stored:
+        return value
+    wild = _not_finite(value)
+    if wild and wild > _not_finite(_cast(name, leaf, None)[0]):
+        raise CheckpointError(
+            f"{name} holds numbers beyond the range of {value.dtype.name}; keep its "
+            f"{stored.name}"
+        )
+    return value
+
+
+def _cast(name: str, leaf: Any, dtype: Any) -> tuple[np.ndarray, np.dtype]:
+    """A leaf's numbers as a dtype, and the dtype that they are stored in."""
     if isinstance(leaf, StoredArray):
-        return np.asarray(read_arrays({name: leaf}, dtype)[name], order="C")
+        value = np.asarray(read_arrays({name: leaf}, dtype)[name], order="C")
+        return value, leaf.dtype
     value = np.asarray(leaf, order="C")
     stored = numeric_dtype(value.dtype.name, name)
     if dtype is None or stored.name not in FLOATS:
-        return value
-    return value.astype(dtype)
+        return value, stored
+    return value.astype(dtype), stored
+
+
+def _not_finite(value: np.ndarray) -> int:
+    return value.size - int(np.count_nonzero(np.isfinite(value)))

@@ -2,7 +2,16 @@
 
 from spec_jax.cli.errors import UsageError, did_you_mean
 from spec_jax.cli.sizes import byte_size
-from spec_jax.pairs.conversion import DTYPES, FORMS, Conversion, convert
+from spec_jax.pairs.conversion import (
+    DTYPES,
+    FORMS,
+    HUGGINGFACE_FORM,
+    Conversion,
+    convert,
+)
+
+SHORT = {"hf": HUGGINGFACE_FORM}
+"""Forms by other names."""
 
 
 def main(invocation) -> None:
@@ -13,15 +22,18 @@ def main(invocation) -> None:
             f"want SOURCE and DESTINATION, got {len(invocation.arguments)} arguments: "
             f"{invocation.command.example}"
         )
-    for name, known in (("to", FORMS), ("dtype", DTYPES)):
-        value = flags[name].value
+    form = SHORT.get(flags.to, flags.to)
+    for name, value, known in (
+        ("to", form, FORMS),
+        ("dtype", flags.dtype, DTYPES),
+    ):
         if value is not None and value not in known:
             raise UsageError(
                 f"want --{name} as one of {', '.join(known)}, got {value}"
                 f"{did_you_mean(value, known)}"
             )
     source, destination = invocation.arguments
-    done = convert(source, destination, flags.to, dtype=flags.dtype, step=flags.step)
+    done = convert(source, destination, form, dtype=flags.dtype, step=flags.step)
     print(one_sentence(done))
 
 

@@ -29,10 +29,11 @@ from spec_jax.checkpoints.loading import (
     find_checkpoint,
     open_found,
 )
+from spec_jax.checkpoints.mapping import ACTIVATIONS, FIXED, check_layers
 from spec_jax.checkpoints.safetensors_writer import stored_dtype, tensor_bytes
 from spec_jax.checkpoints.storage import StoredArray
 from spec_jax.checkpoints.validation import EMBEDDING, check_fits, unflatten
-from spec_jax.checkpoints.vocabulary_files import vocabulary_files
+from spec_jax.checkpoints.vocabulary_files import for_transformers, vocabulary_files
 from spec_jax.checkpoints.whole import copy_files, whole_folder
 from spec_jax.models.t5 import T5Config
 from spec_jax.pairs.folders import CONFIG, resolve
@@ -49,12 +50,12 @@ class Conversion:
     Attributes:
       source: the checkpoint that was read, and its kind.
       kind: of the source.
-      destination: of what was written.
+      destination: absolute path of what was written.
       config: the network's shape.
       num_parameters: numbers in it.
       num_bytes: of them, not compressed.
       dtypes: they are stored in.
-      copied: names of the vocabulary's files that went along.
+      copied: names of the vocabulary's files that went along, as written.
     """
 
     source: str
@@ -89,8 +90,8 @@ def convert(
       step: N; None takes the source's, or 0. For `t5x` alone.
 
     Raises:
-      ValueError: if the source is no T5 or is damaged, or the destination exists or
-        cannot be written.
+      ValueError: if the source is no T5 or is damaged, the form cannot hold what it
+        computes, or the destination exists or cannot be written.
     """
     if form not in FORMS:
         raise ValueError(f"want one of the forms {', '.join(FORMS)}, got {form!r}")
@@ -98,16 +99,21 @@ def convert(
         raise ValueError(f"want one of the dtypes {', '.join(DTYPES)}, got {dtype!r}")
     if step is not None and form != T5X_FORM:
         raise ValueError(f"a step is t5x's alone: leave it out for {form!r}")
+    if not os.fspath(destination):
+        raise ValueError("want a path to write to, got an empty one")
     found = find_checkpoint(resolve(source))
     arrays, config = open_model(found)
     files = vocabulary_files(found.path)
+    copied = tuple(file.name for file in files)
     params = unflatten(arrays)
     if form == T5X_FORM:
+        check_t5x_has(config)
         destination, step = _step_folder(destination, step, checkpoint_step(found))
         destination = save_t5x(destination, params, step=step, dtype=dtype, files=files)
     elif form == HUGGINGFACE_FORM:
         fields = dataclasses.asdict(config)
         save_huggingface(destination, params, fields, dtype=dtype, files=files)
+        copied = tuple(for_transformers(files))
     else:
         with whole_folder(destination) as folder:
             fields = dataclasses.asdict(config) | {"dtype": config.dtype.name}
@@ -120,14 +126,14 @@ def convert(
     return Conversion(
         source=found.path,
         kind=found.kind,
-        destination=os.fspath(destination),
+        destination=os.path.abspath(os.path.expanduser(destination)),
         config=config,
         num_parameters=sum(math.prod(array.shape) for array in arrays.values()),
         num_bytes=sum(
             tensor_bytes(array, kinds[name]) for name, array in arrays.items()
         ),
         dtypes=tuple(sorted({kind.name for kind in kinds.values()})),
-        copied=tuple(file.name for file in files),
+        copied=copied,
     )
 
 
@@ -150,6 +156,8 @@ def open_model(found: Found) -> tuple[dict[str, StoredArray], T5Config]:
         config = T5Config(**(fields or infer_config(arrays)))
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{found.path} is no T5: {error}") from None
+    layers = max(config.num_encoder_layers, config.num_decoder_layers)
+    check_layers(layers, len(arrays), found.path)
     wanted = expected_shapes(dataclasses.asdict(config))
     shapes = {name: _Shape(shape) for name, shape in wanted.items()}
     check_fits(arrays, shapes, found.path)
@@ -170,6 +178,30 @@ def _activations(arrays: Mapping[str, StoredArray], config: T5Config) -> str:
     if stored == "float16" and gated:
         return "bfloat16"
     return stored if stored != "float64" else "float32"
+
+
+def check_t5x_has(config: T5Config) -> None:
+    """Sees to it that t5x's arrays alone tell the network.
+
+    Raises:
+      ValueError: if something of it differs from T5's that no array tells, or that
+        t5x's own network has fixed.
+    """
+    fixed = {name: FIXED[name] for name in FIXED if hasattr(config, name)}
+    activations = tuple(ACTIVATIONS.values())
+    wrong = [
+        f"{name} {getattr(config, name)} (T5: {value})"
+        for name, value in fixed.items()
+        if getattr(config, name) != value
+    ]
+    if config.mlp_activations not in activations:
+        t5s = " or ".join(map(str, activations))
+        wrong.append(f"mlp_activations {config.mlp_activations} (T5: {t5s})")
+    if wrong:
+        raise ValueError(
+            f"t5x's format holds no config, and so not {' and '.join(wrong)}; "
+            "the form own holds it"
+        )
 
 
 def _step_folder(

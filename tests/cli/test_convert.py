@@ -48,6 +48,16 @@ def test_there_and_back(run, tmp_path):
     assert ours == theirs
 
 
+def test_every_form_is_told_by_its_absolute_path(run, tmp_path, monkeypatch):
+    source = golden_path(LEGACY)
+    monkeypatch.chdir(tmp_path)
+    for form, name in {"own": "a", "hf": "b", "t5x": "c"}.items():
+        done = run("convert", source, name, f"--to={form}")
+        step = "/checkpoint_1000" if form == "t5x" else ""
+        assert done.out.startswith(f"{tmp_path}/{name}{step}: "), done.err
+    assert (tmp_path / "b/config.json").is_file()
+
+
 def test_the_shipped_draft_with_its_vocabulary(run, tmp_path):
     done = run("convert", "spec_jax://pretrained/draft", tmp_path / "a", "--to=t5x")
     assert ", with vocabulary.model, from " in done.out

@@ -6,7 +6,12 @@ import shutil
 
 import pytest
 
-from spec_jax.checkpoints import infer_config, save_t5x
+from spec_jax.checkpoints import (
+    infer_config,
+    load_params,
+    save_t5x,
+    save_weights,
+)
 from spec_jax.checkpoints.validation import flatten
 from spec_jax.cli.configuration import shipped_folder
 from spec_jax.cli.model_names import matching_models
@@ -96,6 +101,46 @@ def test_damage_is_shown_and_ends_in_an_error(run, legacy):
     assert "wi_0/kernel" not in fact(unread.out, "problems") + unread.err
 
 
+@pytest.mark.parametrize("name", ["hf/t5_1_1_assistant", "causal_lm/llama"])
+def test_no_list_is_made_of_layers_that_cannot_be_there(run, tmp_path, name):
+    folder = shutil.copytree(golden_path(name), tmp_path / "a")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"num_layers": 10**12, "num_hidden_layers": 10**12}
+    (folder / "config.json").write_text(json.dumps(config))
+    done = run("inspect", folder)
+    assert done.status == 2
+    assert "config.json: 1000000000000 layers, but there are " in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_no_list_is_made_of_layers_of_ours_that_cannot_be_there(run, tmp_path):
+    run("convert", golden_path("hf/t5_1_1_assistant"), tmp_path / "a", "--to=own")
+    file = tmp_path / "a/t5_config.json"
+    fields = json.loads(file.read_text()) | {"num_decoder_layers": 10**12}
+    file.write_text(json.dumps(fields))
+    done = run("inspect", tmp_path / "a")
+    assert "the config: 1000000000000 layers, but there are " in done.err
+
+
+@pytest.mark.filterwarnings("error")
+def test_large_numbers_of_double_precision_are_finite(run, tmp_path):
+    params = load_params(golden_path("hf/t5_1_1_assistant"), dtype="float64")
+    params["encoder"]["encoder_norm"]["scale"][:2] = 1e300, -1e300
+    save_weights(tmp_path / "a.safetensors", params)
+    done = run("inspect", tmp_path / "a.safetensors")
+    assert fact(done.out, "problems") == "none; every number was read"
+
+
+def test_a_vocabulary_that_leads_out_is_a_problem(run, tmp_path):
+    folder = shutil.copytree(golden_path("hf/t5_1_1_assistant"), tmp_path / "a")
+    (tmp_path / "secret").write_text("x")
+    (folder / "spiece.model").symlink_to(tmp_path / "secret")
+    done = run("inspect", folder)
+    assert done.status == 2
+    assert "spiece.model is a link that leads out" in done.err
+    assert fact(done.out, "vocabulary") == "none found beside it"
+
+
 def test_what_was_not_read_is_told(run):
     done = run("inspect", golden_path(LEGACY), "--nocheck")
     assert fact(done.out, "problems") == "none; no number was read: --check"
@@ -104,6 +149,7 @@ def test_what_was_not_read_is_told(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ([""], "want a path, got an empty one"),
         ([], "want one PATH, got 0: spec-jax inspect"),
         (["a", "b"], "want one PATH, got 2"),
         (["nowhere"], "no checkpoint at"),
@@ -164,8 +210,6 @@ def test_every_shipped_model_is_found_by_its_sizes(run, tmp_path):
 
 
 def test_a_checkpoint_written_here(run, tmp_path):
-    from spec_jax.checkpoints import load_params
-
     save_t5x(tmp_path, load_params(golden_path("hf/t5_1_0_relu_tied")), step=12)
     (tmp_path / "spiece.model").write_text("")
     done = run("inspect", tmp_path)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -17,8 +18,9 @@ from spec_jax.checkpoints import (
     weights_metadata,
 )
 from spec_jax.checkpoints.loading import HUGGINGFACE, LEGACY, OWN, OWN_ORBAX
-from spec_jax.checkpoints.validation import flatten
-from spec_jax.models.t5 import Transformer
+from spec_jax.checkpoints.validation import flatten, unflatten
+from spec_jax.models.t5 import T5Config, Transformer
+from spec_jax.pairs import parameter_shapes, save_model
 from spec_jax.pairs.conversion import FORMS, convert
 from spec_jax.pairs.folders import read_model_config
 from spec_jax.pairs.vocabularies import find_vocabulary
@@ -34,6 +36,22 @@ SOURCES = {
     "hf": "hf/t5_1_1_assistant",
     "hf tied": "hf/t5_1_0_relu_tied",
 }
+
+SMALL = {
+    "vocab_size": 16,
+    "emb_dim": 8,
+    "num_heads": 1,
+    "head_dim": 8,
+    "mlp_dim": 8,
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 1,
+}
+
+
+def save_own(folder, config):
+    ones = lambda leaf: jnp.ones(leaf.shape)  # noqa: E731
+    params = jax.tree.map(ones, parameter_shapes(config))
+    save_model(folder, params, config, "float32")
 
 
 def equal(got, want):
@@ -230,6 +248,115 @@ def test_the_vocabulary_is_found_again(tmp_path):
     copied = tmp_path / "models/t5x/checkpoint_3/vocabulary.model"
     for path in (tmp_path / "models/t5x", copied.parent):
         assert find_vocabulary(path).path == str(copied)
+
+
+@pytest.mark.parametrize("name", ["spiece.model", "special_tokens_map.json"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_link_out_of_the_checkpoint_is_not_copied(name, form, tmp_path):
+    start = shutil.copytree(golden_path(SOURCES["hf"]), tmp_path / "a")
+    (start / "tokenizer.json").write_text("{}")
+    (tmp_path / "secret").write_text("x")
+    (start / name).symlink_to(tmp_path / "secret")
+    with pytest.raises(ValueError, match=f"{name} is a link that leads out") as caught:
+        convert(start, tmp_path / "b", form)
+    assert "\n" not in str(caught.value)
+    assert sorted(os.listdir(tmp_path)) == ["a", "secret"]
+
+
+def test_the_links_of_a_hub_s_cache_are_followed(tmp_path):
+    start = tmp_path / "snapshots/abc"
+    shutil.copytree(golden_path(SOURCES["hf"]), start)
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "blobs/1").write_text("{}")
+    (start / "tokenizer.json").symlink_to("../../blobs/1")
+    assert convert(start, tmp_path / "b", "own").copied == ("tokenizer.json",)
+    assert not (tmp_path / "b/tokenizer.json").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"mlp_activations": ["silu", "linear"]}, r"mlp_activations \('silu', 'lin"),
+        ({"relative_attention_max_distance": 64}, r"max_distance 64 \(T5: 128\)"),
+        ({"relative_attention_num_buckets": 16}, r"num_buckets 16 \(T5: 32\)"),
+    ],
+)
+def test_what_t5x_cannot_hold_is_not_lost_silently(fields, message, tmp_path):
+    config = T5Config(**{**SMALL, **fields})
+    save_own(tmp_path / "a", config)
+    with pytest.raises(ValueError, match=f"t5x's format holds no config, .*{message}"):
+        convert(tmp_path / "a", tmp_path / "b", "t5x")
+    assert os.listdir(tmp_path) == ["a"]
+    assert convert(tmp_path / "a", tmp_path / "b", "own").config == config
+    if "mlp_activations" in fields:
+        with pytest.raises(ValueError, match="Hugging Face's T5 has one of"):
+            convert(tmp_path / "a", tmp_path / "c", "huggingface")
+    else:
+        convert(tmp_path / "a", tmp_path / "c", "huggingface")
+        described = json.loads((tmp_path / "c/config.json").read_text())
+        assert described.items() >= fields.items()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("stored", "dtype", "large"),
+    [("float32", "bfloat16", 3.4e38), ("float64", "float32", 1e300)],
+)
+@pytest.mark.filterwarnings("error")
+def test_numbers_beyond_the_range_are_not_made_infinite(
+    form, stored, dtype, large, tmp_path
+):
+    params = flatten(load_params(golden_path(SOURCES["hf"])))
+    params = {name: value.astype(stored) for name, value in params.items()}
+    scale = params["encoder/encoder_norm/scale"]
+    scale[1:3] = -large, np.inf
+    save_weights(tmp_path / "a.safetensors", unflatten(params))
+    message = f"encoder.*norm.* holds numbers beyond the range of {dtype}"
+    with pytest.raises(ValueError, match=message):
+        convert(tmp_path / "a.safetensors", tmp_path / "b", form, dtype=dtype)
+    assert os.listdir(tmp_path) == ["a.safetensors"]
+    scale[1] = 1
+    save_weights(tmp_path / "a.safetensors", unflatten(params))
+    convert(tmp_path / "a.safetensors", tmp_path / "b", form, dtype=dtype)
+
+
+def test_more_layers_than_there_are_arrays(tmp_path):
+    save_own(tmp_path / "a", T5Config(**SMALL))
+    file = tmp_path / "a/t5_config.json"
+    fields = json.loads(file.read_text()) | {"num_encoder_layers": 3_000_000}
+    file.write_text(json.dumps(fields))
+    with pytest.raises(ValueError, match="3000000 layers, but there are 29 arrays"):
+        convert(tmp_path / "a", tmp_path / "b", "own")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_empty_destination(form):
+    with pytest.raises(ValueError, match="want a path to write to, got an empty one"):
+        convert("spec_jax://pretrained/draft", "", form)
+
+
+def test_transformers_finds_the_vocabulary_by_its_name(tmp_path):
+    source = "spec_jax://pretrained/draft"
+    start = find_vocabulary(source)
+    done = convert(source, tmp_path / "models/hf", "huggingface")
+    assert done.copied == ("spiece.model", "tokenizer_config.json")
+    content = json.loads((tmp_path / "models/hf/tokenizer_config.json").read_text())
+    assert content == {"tokenizer_class": "T5Tokenizer", "extra_ids": 0}
+    for form in ("own", "t5x", "huggingface"):
+        assert not (tmp_path / "models/hf/vocabulary.model").exists()
+        assert find_vocabulary(done.destination) == start
+        done = convert(done.destination, tmp_path / f"models/{form}", form)
+        assert done.copied == ("spiece.model", "tokenizer_config.json")
+
+
+def test_settings_beside_a_vocabulary_are_kept(tmp_path):
+    start = shutil.copytree(golden_path(SOURCES["hf"]), tmp_path / "a")
+    shutil.copy(find_vocabulary("spec_jax://pretrained/draft").path, start)
+    (start / "tokenizer_config.json").write_text('{"extra_ids": 7}')
+    done = convert(start, tmp_path / "b", "huggingface")
+    assert done.copied == ("spiece.model", "tokenizer_config.json")
+    assert (tmp_path / "b/tokenizer_config.json").read_text() == '{"extra_ids": 7}'
+    assert find_vocabulary(tmp_path / "b") == find_vocabulary(start)
 
 
 @pytest.mark.needs_t5x
