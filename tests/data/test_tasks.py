@@ -3,6 +3,7 @@
 import gzip
 import importlib.util
 import json
+import math
 import pathlib
 import re
 import subprocess
@@ -505,7 +506,8 @@ def test_a_missing_split_of_tfds_names_those_there_are(vocabulary, mocked):
     load = lambda split: tasks.load_seqio_task(  # noqa: E731
         "lm1b", vocabulary, split=split, data_dir=mocked
     )
-    with pytest.raises(ValueError, match="lm1b has no split 'validation', it has tr"):
+    said = "lm1b has no split 'validation', it has t.*: give --gin.SPLIT=t"
+    with pytest.raises(ValueError, match=said):
         load("validation")
     assert load("test[:5]")
 
@@ -542,6 +544,78 @@ def test_a_failing_metric_is_one_line(vocabulary, tmp_path):
     assert "\n" not in str(e.value)
     with pytest.raises(ValueError, match="each of 1 examples of the task mine, got 2"):
         data.score(["a", "b"])
+
+
+def odd_task(vocabulary, rows=None, *, preprocessors=None, **arguments):
+    """The data of a task that is unlike what most are."""
+    rows = rows or {"inputs": ["a", "b"], "targets": ["a", "b"]}
+    tokenize = [seqio.preprocessors.tokenize, seqio.preprocessors.append_eos]
+    feature = seqio.Feature(tasks.as_seqio(vocabulary), add_eos=True)
+    seqio.TaskRegistry.add(
+        "odd",
+        source=seqio.FunctionDataSource(
+            lambda split, shuffle_files: tf.data.Dataset.from_tensor_slices(rows),
+            splits=["test"],
+        ),
+        preprocessors=tokenize if preprocessors is None else preprocessors,
+        output_features={"inputs": feature, "targets": feature},
+        **{"metric_fns": []} | arguments,
+    )
+    (data,) = tasks.load_seqio_task("odd", vocabulary, split="test")
+    return data
+
+
+def test_metrics_of_another_form_do_not_lose_the_run(vocabulary):
+    def bare(targets, predictions):
+        return 0.5
+
+    def unfit(targets, predictions):
+        return {"nan": math.nan, "inf": np.float32("inf"), "good": 1, "ragged": [[], 1]}
+
+    scores = odd_task(vocabulary, metric_fns=[bare, unfit]).score(["a", "b"])
+    assert scores == {
+        "good": 1.0,
+        "left_out": "bare (gives a float, no dict), nan (nan), inf (inf), ragged",
+    }
+
+
+def test_targets_of_any_form_are_kept_as_json_has_them(vocabulary):
+    def process(text, example=None, is_target=False):
+        return {("a", 1): np.float32(0.5)}
+
+    seen = []
+
+    def metric(targets, predictions):
+        seen.extend(targets)
+        return {}
+
+    data = odd_task(vocabulary, postprocess_fn=process, metric_fns=[metric])
+    assert data.examples[0].target == {"('a', 1)": 0.5}
+    json.dumps(data.examples[0].target)
+    data.score(["a", "b"])
+    assert seen[0] == {("a", 1): 0.5}  # the metric has them as they are
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        (np.ones((2, 3, 2), np.int32), "want a list of tokens as the {key} .*rank 2"),
+        (np.full((2, 3), -3, np.int32), "want tokens from 0 as the {key} of .*got -3"),
+        (np.full((2, 3), 0.5, np.float32), "want tokens as the {key} .*got float32"),
+    ],
+    ids=["rank", "negative", "float"],
+)
+@pytest.mark.parametrize("key", ["inputs", "targets"])
+def test_features_that_are_no_tokens_are_named(vocabulary, key, tokens, said):
+    rows = {name: np.ones((2, 3), np.int32) for name in ("inputs", "targets")}
+    # A feature's own rank and dtype are checked by seqio, in its own words.
+    loose = tasks.loading._check_tokens
+    with pytest.raises(ValueError, match=said.format(key=key)) as raised:
+        loose(f"the {key} of example 0", rows | {key: tokens[0]}, key)
+    assert "\n" not in str(raised.value)
+    with pytest.raises(ValueError, match="the task odd") as raised:
+        odd_task(vocabulary, rows | {key: tokens}, preprocessors=[])
+    assert "\n" not in str(raised.value)
 
 
 def test_without_seqio_one_line_says_how_to_get_it(monkeypatch):

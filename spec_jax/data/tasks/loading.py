@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from spec_jax.data.datasets import TaskData, TaskExample
 from spec_jax.data.tasks.libraries import seqio, tfds
 from spec_jax.data.tasks.messages import first_line, one_line
@@ -126,7 +128,10 @@ def _missing(task: seqio.Task, split: str) -> str | None:
         splits = tuple(task.splits)
     if (split.partition("[")[0] if from_tfds else split) in splits:
         return None
-    return f"the task {task.name} has no split {split!r}, it has {', '.join(splits)}"
+    there = f"it has {', '.join(splits)}"
+    first = "validation" if "validation" in splits else next(iter(splits), "")
+    advice = f": give --gin.SPLIT={first}" if first else ""
+    return f"the task {task.name} has no split {split!r}, {there}{advice}"
 
 
 def _not_downloaded(task: seqio.Task, builder) -> str:
@@ -169,7 +174,23 @@ def _read(
         raise ValueError(f"the split {split!r} of the task {task.name} is empty")
     if "inputs" not in rows[0]:
         raise ValueError(f"the task {task.name} has no inputs: an encoder reads them")
+    for index, row in enumerate(rows):
+        for key in ("inputs", "targets"):
+            _check_tokens(
+                f"the {key} of example {index} of the task {task.name}", row, key
+            )
     return rows
+
+
+def _check_tokens(what: str, row: Mapping[str, Any], key: str) -> None:
+    """Raises ValueError unless the feature is a list of token ids, or is not there."""
+    tokens = np.asarray(row.get(key, ()))
+    if tokens.ndim != 1:
+        raise ValueError(f"want a list of tokens as {what}, got rank {tokens.ndim}")
+    if tokens.size and tokens.dtype.kind not in "iu":
+        raise ValueError(f"want tokens as {what}, got {tokens.dtype}")
+    if tokens.size and tokens.min() < 0:
+        raise ValueError(f"want tokens from 0 as {what}, got {tokens.min()}")
 
 
 def _needs_lengths(task: seqio.Task) -> bool:
@@ -202,8 +223,10 @@ def _lengths(found: Sequence[tuple], wanted: Mapping[str, int]) -> dict[str, int
 def _task_data(task: seqio.Task, rows: list[dict], lengths) -> TaskData:
     targets = [target(task, row) for row in rows]
     examples = tuple(
-        TaskExample(index, tuple(map(int, row["inputs"])), target, _fields(task, row))
-        for index, (row, target) in enumerate(zip(rows, targets, strict=True))
+        TaskExample(
+            index, tuple(map(int, row["inputs"])), plain(one), _fields(task, row)
+        )
+        for index, (row, one) in enumerate(zip(rows, targets, strict=True))
     )
     return TaskData(
         task.name,

@@ -1,5 +1,6 @@
 """Scores of a seqio task, as seqio's Evaluator takes them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ def target(task: seqio.Task, row: Mapping[str, Any]) -> Any:
     text = row.get("targets_pretokenized")
     if text is None and "targets" in row:
         vocabulary = task.output_features["targets"].vocabulary
-        text = vocabulary.decode([int(token) for token in row["targets"]])
+        with one_line(f"cannot decode a target of the task {task.name}"):
+            text = vocabulary.decode([int(token) for token in row["targets"]])
     if text is None:
         return None
     with one_line(f"cannot postprocess a target of the task {task.name}"):
@@ -23,7 +25,9 @@ def target(task: seqio.Task, row: Mapping[str, Any]) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Text and numbers as Python's own."""
+    """Text and numbers as Python's own; keys as text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="replace")
     if isinstance(value, np.ndarray | np.generic):
@@ -45,26 +49,38 @@ def score(
             task.postprocess_fn(text, example=row, is_target=False)
             for text, row in zip(predictions, rows, strict=True)
         ]
-        results = [fn(targets, processed) for fn in task.predict_metric_fns]
+        results = [(fn, fn(targets, processed)) for fn in task.predict_metric_fns]
         left_out = [*task.score_metric_fns, *task.predict_with_aux_metric_fns]
-        names = [getattr(fn, "__name__", repr(fn)) for fn in left_out]
+        names = [_name(fn) for fn in left_out]
         # Those of metric_fns come last among the objects.
         objects = task.metric_objs[: len(task.metric_objs) - len(task.metric_fns)]
         for metric in objects:
             if metric.model_output_type is seqio.metrics.ModelOutputType.PREDICTION:
-                results.append(_score_tokens(metric, task, rows, predictions))
+                results.append((metric, _score_tokens(metric, task, rows, predictions)))
             else:
-                names.append(getattr(metric, "__name__", type(metric).__name__))
+                names.append(_name(metric))
     figures: Scores = {}
-    for result in results:
+    for metric, result in results:
+        if not isinstance(result, Mapping):
+            # The run is measured by then: it is not lost to it.
+            names.append(f"{_name(metric)} (gives a {type(result).__name__}, no dict)")
+            continue
         for key, value in result.items():
-            if key in figures:
+            if str(key) in figures:
                 raise ValueError(f"two metrics of the task {task.name} give {key!r}")
-            if (figure := _figure(value)) is None:
-                names.append(key)
+            figure = _figure(value)
+            if isinstance(figure, float) and not math.isfinite(figure):
+                names.append(f"{key} ({figure})")  # JSON has neither NaN nor infinity
+            elif figure is None:
+                names.append(str(key))
             else:
-                figures[key] = figure
+                figures[str(key)] = figure
     return figures | ({"left_out": ", ".join(names)} if names else {})
+
+
+def _name(metric: Any) -> str:
+    """What a metric is called; a class's object has its class's name."""
+    return getattr(metric, "__name__", type(metric).__name__)
 
 
 def _score_tokens(metric, task: seqio.Task, rows: list[dict], predictions) -> Mapping:
@@ -89,6 +105,9 @@ def _figure(value: Any) -> float | str | None:
         return None
     if isinstance(value, str | bytes):
         return plain(value)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of several lengths
+        return None
     single = array.size == 1 and array.dtype.kind in "biuf"
     return float(array.item()) if single else None
