@@ -15,6 +15,22 @@ def test_the_example_of_another_decoder_runs(capsys):
     assert 1.0 < float(printed.split()[-1]) <= 5.0
 
 
+def test_the_example_of_a_pair_runs(capsys):
+    """With the shipped pair in the place of somebody's checkpoints."""
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    (block,) = (block for block in blocks if "load_pair(" in block)
+    shipped = {
+        "path/to/t5_xxl": "spec_jax://pretrained/target",
+        "path/to/t5_small": "spec_jax://pretrained/draft",
+        "sentencepiece.model": "spec_jax://pretrained/vocabulary.model",
+    }
+    for theirs, ours in shipped.items():
+        assert theirs in block
+        block = block.replace(theirs, ours)
+    exec(compile(block, str(README), "exec"), {"__name__": "readme"})
+    assert "Datei" in capsys.readouterr().out
+
+
 def test_files_that_the_readme_links_to_are_there():
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README.read_text("utf-8"))
     assert len(links) >= 4
