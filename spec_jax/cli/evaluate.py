@@ -98,6 +98,23 @@ class EvaluateRun:
         return tuple(sorted(shapes))
 
 
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where results go, and the configuration that stands beside them.
+
+    Attributes:
+      folder: the output folder.
+      config: of the run, as a gin file.
+    """
+
+    folder: pathlib.Path
+    config: str
+
+    def begin(self) -> None:
+        """Writes the configuration, when it is known that nothing is in the way."""
+        write_whole(self.folder / "config.gin", self.config)
+
+
 def main(invocation) -> None:
     """Runs the command; what a killed run measured is not measured again."""
     run: EvaluateRun = invocation.settings
@@ -117,8 +134,8 @@ def main(invocation) -> None:
     ]
     kept_records(folder / RESULTS)
     # Not before: only then is it known which pair that is.
-    config = invocation.operative_config()
-    records = measure(run, *pairs, work, folder, config)
+    place = Place(folder, invocation.operative_config())
+    records = measure(run, pairs, work, place)
     text = tables.markdown(records)
     write_whole(folder / "table.md", text)
     console = make_console()
@@ -149,11 +166,8 @@ def load_pairs(run: Any) -> tuple[Pair, Pair]:
     return pair, pair if plain_dtype == dtype else run.load_pair(dtype=plain_dtype)
 
 
-def measure(run, pair, plain_pair, work, folder, config: str) -> list[Record]:
-    """Measures one after another; what is measured is written at once.
-
-    The configuration is written when it is known that nothing stands in the way.
-    """
+def measure(run, pairs: tuple[Pair, Pair], work, place: Place) -> list[Record]:
+    """Measures one after another; what is measured is written at once."""
     console = make_console(stderr=True)
     records = []
     with Progress(
@@ -176,13 +190,8 @@ def measure(run, pair, plain_pair, work, folder, config: str) -> list[Record]:
             def say(text, name=name):
                 console.print(f"{name}: {text}", markup=False, soft_wrap=True)
 
-            def begin():
-                write_whole(folder / "config.gin", config)
-
-            baseline = t5x_baseline(run, plain_pair, settings, data)
-            record = measure_one(
-                pair, plain_pair, data, settings, baseline, folder, progress, say, begin
-            )
+            baseline = t5x_baseline(run, pairs[1], settings, data)
+            record = measure_one(pairs, data, settings, baseline, place, progress, say)
             records.append(record)
             if not console.is_terminal:
                 say(f"{record.speedup:.2f} times as fast")
@@ -190,14 +199,31 @@ def measure(run, pair, plain_pair, work, folder, config: str) -> list[Record]:
 
 
 def measure_one(
-    pair, plain_pair, data, settings, baseline, folder, progress, say, begin
+    pairs: tuple[Pair, Pair],
+    data: TaskData,
+    settings: EvaluateSettings,
+    baseline: Way | None,
+    place: Place,
+    progress: Callable[[int, int, str], None],
+    say: Callable[[str], None],
 ) -> Record:
-    """One task at one temperature: examples, predictions, and the record."""
+    """One task at one temperature: examples, predictions, and the record.
+
+    Args:
+      pairs: for speculative and for plain decoding.
+      data: of the task.
+      settings: with the temperature.
+      baseline: see `evaluate`.
+      place: where it goes.
+      progress: see `evaluate`.
+      say: told what is there already.
+    """
+    folder, (pair, plain_pair) = place.folder, pairs
     head = run_head(pair, plain_pair, data, settings, baseline and "t5x")
     name = f"{data.name[:NAME_LENGTH]}-T{settings.temperature:g}-{digest(head)}"
     with Journal(folder / EXAMPLES / f"{name}.jsonl", head) as journal:
         kept = sorted(kept_results(journal), key=lambda result: result.index)
-        begin()
+        place.begin()
         count = len(data.examples)
         if kept:
             say(f"{len(kept)} of {count} examples are there: {journal.path}")
