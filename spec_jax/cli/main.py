@@ -19,6 +19,9 @@ INTERNAL_STATUS = 1
 USAGE_STATUS = 2
 INTERRUPTED_STATUS = 130
 CLOSED_PIPE_STATUS = 141
+RESUMABLE = ("evaluate", "sweep", "train")
+"""Commands that go on where they were, as does `generate` into a file."""
+TO_A_FILE = ("-o", "--output_file", "--gin.INFER_OUTPUT_DIR")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +104,8 @@ def main(argv: Sequence[str]) -> int:
         dispatch(list(argv))
         sys.stdout.flush()
     except KeyboardInterrupt:
+        if goes_on(argv):
+            print("\ninterrupted: the same command goes on from here", file=sys.stderr)
         return INTERRUPTED_STATUS
     except BrokenPipeError:
         abandon_stdout()
@@ -108,6 +113,13 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
+        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+            print(
+                f"error: not enough memory ({one_line(error)}): --dry_run tells what "
+                "is needed; smaller batches, lengths or GAMMA need less",
+                file=sys.stderr,
+            )
+            return USAGE_STATUS
         if isinstance(error, ValueError | OSError):
             print(f"error: {one_line(error)}", file=sys.stderr)
             return USAGE_STATUS
@@ -115,6 +127,13 @@ def main(argv: Sequence[str]) -> int:
         print(f"internal error: {_with_place(error)}{advice}", file=sys.stderr)
         return INTERNAL_STATUS
     return 0
+
+
+def goes_on(argv: Sequence[str]) -> bool:
+    """Whether a command that was interrupted can be given again to go on."""
+    if argv[:1] == ["generate"]:
+        return any(word.startswith(TO_A_FILE) for word in argv)
+    return bool(argv) and argv[0] in RESUMABLE
 
 
 def _with_place(error: Exception) -> str:

@@ -129,6 +129,35 @@ def test_an_interrupt_ends_quietly(run, monkeypatch):
     assert not outcome.out and not outcome.err
 
 
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["evaluate"], True),
+        (["generate", "text", "-o", "out.jsonl"], True),
+        (["generate", "text", "--gin.INFER_OUTPUT_DIR=out"], True),
+        (["generate", "text"], False),
+        (["compare", "text"], False),
+    ],
+)
+def test_an_interrupt_says_where_a_run_goes_on(run, monkeypatch, argv, said):
+    def interrupted(invocation):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands.Command, "main", lambda self: interrupted)
+    outcome = run(*argv)
+    assert outcome.status == 130
+    assert ("the same command goes on" in outcome.err) == said
+
+
+def test_too_little_memory_is_a_user_matter(fails, monkeypatch):
+    def hungry(invocation):
+        raise MemoryError("Unable to allocate 7 TiB")
+
+    monkeypatch.setattr(commands.Command, "main", lambda self: hungry)
+    line = fails("demo")
+    assert "not enough memory" in line and "7 TiB" in line and "GAMMA" in line
+
+
 def test_what_nobody_foresaw_is_named_with_its_place(run, monkeypatch):
     def broken(invocation):
         raise KeyError("a fault of ours")
