@@ -37,10 +37,13 @@ PAIR_MACROS = ("TARGET_CHECKPOINT", "DRAFT_CHECKPOINT", "VOCABULARY", "TABLES")
 """What pairs/checkpoints.gin makes a pair of."""
 _GIN_ERRORS = (ValueError, SyntaxError, TypeError, ImportError, tokenize.TokenError)
 _MACRO = re.compile(r"^([A-Za-z_]\w*)\s*=\s*(.*?)(?:\s+#\s*(.*))?$")
-_INCLUDE = re.compile(r"""^include\s+['"](.+)['"]""")
-_SCOPE = re.compile(r"^([\w/]+)/\w+(?:\.\w+\s*=|\s*:)", re.MULTILINE)
-_SCOPED_REFERENCE = re.compile(r"@([\w/]+)/\w+")
+_INCLUDE = re.compile(r"""^\s*include\s+['"]([^'"]+)['"]""")
+_STATEMENT = re.compile(r"^(?=[\w./]+\s*(?:=|:\s*$))", re.MULTILINE)
+_SCOPED_REFERENCE = re.compile(r"@([\w/]+)/[\w.]+")
 _REFERENCE = re.compile(r"%([A-Za-z_]\w*)")
+_SCOPED_MACRO = re.compile(r"%([\w/]+/\w+)")
+_macro_files: dict[str, str] = {}
+"""Which file set a macro of the configuration that gin has now."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,11 +83,13 @@ class GinText(NamedTuple):
       file: its name.
       line: how many lines come before.
       text: the lines.
+      shipped: whether it is one of the package's files.
     """
 
     file: str
     line: int
     text: str
+    shipped: bool = False
 
     def open(self) -> io.StringIO:
         """What gin reads: it knows its name, and its lines keep their numbers."""
@@ -135,19 +140,21 @@ class SearchPath:
                 lines = path.read_text("utf-8").splitlines(keepends=True)
             except (OSError, UnicodeDecodeError) as error:
                 raise UsageError(f"cannot read {path}: {error}") from None
+            shipped = path.resolve().is_relative_to(shipped_folder().resolve())
             begin = 0
             for number, line in enumerate(lines):
                 if match := _INCLUDE.match(line):
-                    yield GinText(name, begin, "".join(lines[begin:number]))
+                    yield GinText(name, begin, "".join(lines[begin:number]), shipped)
                     yield from self._texts([match[1]], (*including, name))
                     begin = number + 1
-            yield GinText(name, begin, "".join(lines[begin:]))
+            yield GinText(name, begin, "".join(lines[begin:]), shipped)
 
     def macros(self, names: Sequence[str]) -> dict[str, Macro]:
         """Every macro that the files define, the last definition of each."""
         found: dict[str, Macro] = {}
         for part in self.texts(names):
-            for match in filter(None, map(_MACRO.match, part.text.splitlines())):
+            lines = _unindented(part.text).splitlines()
+            for match in filter(None, map(_MACRO.match, lines)):
                 earlier = found.get(match[1])
                 comment = match[3] or (earlier.help if earlier else "")
                 found[match[1]] = Macro(match[1], match[2], comment, part.file)
@@ -178,10 +185,14 @@ def configure(
     parts = list(search.texts(files))
     macros = search.macros(files)
     text = "\n".join([*(part.text for part in parts), *bindings])
+    users_text = "\n".join(part.text for part in parts if not part.shipped)
     read = set(_REFERENCE.findall(text))
     _check_files(command, macros, read)
     bound = _check_bindings(command, bindings, macros, read)
     _check_scopes(text)
+    used = {*_scopes_used(_effective(text, read)), *_scopes_used(users_text)}
+    for one in (users_text, *bindings):
+        _check_bound_scopes(one, used)
     # Not gin's own search for files: it logs an error for each place it tries.
     gin.clear_config(clear_constants=True)
     register(command)
@@ -204,6 +215,9 @@ def configure(
         if missing:
             raise UsageError(_missing_message(command, missing))
         gin.finalize()
+        _macro_files.clear()
+        _macro_files.update((m.name, m.file) for m in macros.values())
+        _macro_files.update(dict.fromkeys(bound, ""))
     except UsageError:
         raise
     except _GIN_ERRORS as error:
@@ -219,7 +233,20 @@ def build(name: str):
     try:
         return gin.get_configurable(name)()
     except (ValueError, TypeError) as error:
-        raise UsageError(explain(error, name)) from error
+        raise UsageError(explain(error, name) + _origin(error)) from error
+
+
+def _origin(error: BaseException) -> str:
+    """' (GAMMA in my.gin)': the macro that gave a value of the wrong type, or ''."""
+    wrong = re.match(r"([\w]+\.\w+) wants ", one_line(error))
+    try:
+        value = repr(gin.query_parameter(wrong[1])) if wrong else ""
+    except ValueError:  # bound in a scope, or not at all
+        return ""
+    if not value.startswith("%"):
+        return ""
+    file = _macro_files.get(value[1:], "")
+    return f" ({value[1:]} in {file})" if file else f" ({value[1:]})"
 
 
 def unlocked() -> contextlib.AbstractContextManager[None]:
@@ -259,12 +286,73 @@ def _check_bindings(
 
 def _check_scopes(text: str) -> None:
     """Sees to it that a scope that is referred to is one that something is bound in."""
-    lines = "\n".join(line.partition("#")[0] for line in text.splitlines())
-    bound = set(_SCOPE.findall(lines))
-    for scope in _SCOPED_REFERENCE.findall(lines):
+    bound = {key.rpartition("/")[0] for key, _ in _statements(text) if "." in key}
+    for scope in _SCOPED_REFERENCE.findall(_without_comments(text)):
         if scope not in bound:
-            near = did_you_mean(scope, bound)
+            near = did_you_mean(scope, bound - {""})
             raise UsageError(f"nothing is bound in the scope {scope}{near}")
+
+
+def _check_bound_scopes(text: str, used: set[str]) -> None:
+    """Sees to it that a scope that is bound in is referred to: gin passes it over.
+
+    What is bound in a scope holds in those below it too.
+    """
+    for key, _ in _statements(text):
+        scope = key.rpartition("/")[0]
+        is_macro = "." not in key
+        within = (
+            {key} if is_macro else {s for s in used if f"{s}/".startswith(f"{scope}/")}
+        )
+        if not scope or within & used:
+            continue
+        near = did_you_mean(key if is_macro else scope, used)
+        there = ", ".join(sorted(used)) or "no scope"
+        raise UsageError(
+            f"nothing refers to the scope of {key}{near}; referred to: {there}"
+        )
+
+
+def _scopes_used(text: str) -> set[str]:
+    """The scopes, and the macros with one, that a text refers to."""
+    text = _without_comments(text)
+    return {*_SCOPED_REFERENCE.findall(text), *_SCOPED_MACRO.findall(text)}
+
+
+def _effective(text: str, read: set[str]) -> str:
+    """The statements that nothing later replaces, but for macros that are not read."""
+    last = {
+        # A block binds several parameters, so that another of its name adds to it.
+        (key, number if key.endswith("*") else 0): statement
+        for number, (key, statement) in enumerate(_statements(text))
+        if "." in key or "/" in key or key in read
+    }
+    return "\n".join(last.values())
+
+
+def _statements(text: str) -> list[tuple[str, str]]:
+    """Each statement after what it binds; of `NAME:`, what stands below it is part."""
+    found = []
+    for statement in _STATEMENT.split(_without_comments(_unindented(text))):
+        if match := re.match(r"([\w./]+)\s*(=|:)", statement):
+            key = match[1] if match[2] == "=" else f"{match[1]}.*"
+            found.append((key, statement))
+    return found
+
+
+def _without_comments(text: str) -> str:
+    return "\n".join(line.partition("#")[0] for line in text.splitlines())
+
+
+def _unindented(text: str) -> str:
+    """gin takes a statement that is indented; below `NAME:` they stay so."""
+    lines, in_block = [], False
+    for line in text.splitlines():
+        bare = line.strip()
+        if bare and line[0] not in " \t":
+            in_block = bool(re.match(r"[\w./]+\s*:\s*(#.*)?$", line))
+        lines.append(line if in_block else bare)
+    return "\n".join(lines)
 
 
 def _unread(command: str, name: str, known: set[str]) -> str:

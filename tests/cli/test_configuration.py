@@ -4,6 +4,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import gin
 import pytest
 
 from spec_jax.cli import configuration
@@ -205,6 +206,101 @@ def test_a_misspelt_scope_is_named(tmp_path):
     file = write(tmp_path, "mine.gin", textwrap.dedent(text))
     with pytest.raises(UsageError, match=r"in the scope t5_1_1/xll; did you mean t5_1"):
         generate_settings(files=[file])
+
+
+XXL = "pairs/t5_1_1_xxl_small.gin"
+
+
+@pytest.mark.parametrize(
+    ("files", "binding", "said"),
+    [
+        (
+            [XXL],
+            "t5_1_1/xl/T5Config.num_heads = 3",
+            "of t5_1_1/xl/T5Config.num_heads; ",
+        ),
+        ([XXL], "t5_1_1/xl/T5Config.num_heads = 3", "did you mean t5_1_1/xxl?"),
+        ([XXL], "t5_1_1/xl/T5Config.num_heads = 3", "to: t5_1_1/small, t5_1_1/xxl"),
+        # The largest is built from base; nothing here is of that size.
+        ([XXL], "t5_1_1/base/T5Config.num_heads = 3", "to: t5_1_1/small, t5_1_1/xxl"),
+        ([], "target/T5Config.num_heads = 0", "referred to: no scope"),
+        ([], "target/spec_jax.T5Config.num_heads = 0", "referred to: no scope"),
+        ([], "foo/generate.gamma = 64", "to the scope of foo/generate.gamma; "),
+        ([], "x/BATCH_SIZE = 64", "to the scope of x/BATCH_SIZE; "),
+        ([], "foo/generate:\n  gamma = 64", "to the scope of foo/generate.*; "),
+    ],
+)
+def test_a_scope_that_nothing_refers_to_is_an_error(files, binding, said, tmp_path):
+    """gin passes it over, and the run would be another than was asked for."""
+    for given, read in (
+        ([binding], files),
+        ([], [*files, write(tmp_path, "mine.gin", binding)]),
+    ):
+        with pytest.raises(UsageError) as raised:
+            generate_settings(*given, files=read)
+        assert said in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_scopes_that_are_referred_to_are_bound_in(tmp_path):
+    def emb_dims(*bindings, text=""):
+        file = write(tmp_path, "mine.gin", text)
+        generate_settings(*bindings, files=[XXL, file])
+        dims = []
+        for scope in ("t5_1_1/xxl", "t5_1_1/small"):
+            with gin.config_scope(scope):
+                dims.append(build("T5Config").emb_dim)
+        return tuple(dims)
+
+    one = "t5_1_1/small/T5Config.emb_dim = 8"
+    assert emb_dims(one) == emb_dims(text=one) == (4096, 8)
+    # What is bound in a scope holds below it, and without one everywhere.
+    assert emb_dims("t5_1_1/T5Config.emb_dim = 8") == (4096, 512)
+    assert emb_dims("T5Config.emb_dim = 8") == (4096, 512)
+    # Sizes of one's own may be built on each other, as the shipped ones are.
+    text = """
+    MODEL = @mine/base/T5Config()
+    mine/T5Config.vocab_size = 32128
+    mine/base/T5Config.emb_dim = 8
+    MODEL = @mine/large/T5Config()
+    mine/large/T5Config.emb_dim = 16
+    """
+    assert emb_dims(text=textwrap.dedent(text)) == (4096, 512)
+    # A block, and a macro with a scope.
+    text = """
+    t5_1_1/small/T5Config:
+      emb_dim = %my/EMB_DIM
+      num_heads = 2
+    my/EMB_DIM = 24
+    """
+    assert emb_dims(text=textwrap.dedent(text)) == (4096, 24)
+
+
+def test_what_is_indented_counts(tmp_path):
+    file = write(tmp_path, "inner.gin", "SEED = 5")
+    outer = write(tmp_path, "mine.gin", f"  include '{file}'\n  GAMMA = 3\n")
+    settings = generate_settings(files=[outer])
+    assert (settings.seed, settings.gamma) == (5, 3)
+    outer = write(tmp_path, "mine.gin", "  GAMA = 3\n")
+    with pytest.raises(UsageError, match="no macro GAMA; did you mean GAMMA"):
+        generate_settings(files=[outer])
+    # Below a name it is a parameter.
+    outer = write(tmp_path, "mine.gin", "generate:\n  gamma = 7\nSEED = 2\n")
+    settings = generate_settings(files=[outer])
+    assert (settings.seed, settings.gamma) == (2, 7)
+
+
+def test_a_wrong_type_names_the_macro_and_its_file(tmp_path):
+    file = write(tmp_path, "mine.gin", "GAMMA = '3'")
+    said = "generate.gamma wants a whole number, got '3'"
+    for given, files, origin in (
+        (["GAMMA = '3'"], [], " (GAMMA)"),
+        ([], [file], f" (GAMMA in {file})"),
+        (["GAMMA = '3'"], [file], " (GAMMA)"),
+        (["generate.gamma = '3'"], [file], ""),
+    ):
+        with pytest.raises(UsageError) as raised:
+            generate_settings(*given, files=files)
+        assert str(raised.value) == said + origin
 
 
 def test_a_config_without_a_needed_value_is_named():
