@@ -20,7 +20,9 @@ from spec_jax.checkpoints import (
     weights_metadata,
 )
 from spec_jax.checkpoints.huggingface import CONFIG as THEIR_CONFIG
+from spec_jax.checkpoints.huggingface import opened
 from spec_jax.checkpoints.loading import WEIGHTS, open_checkpoint
+from spec_jax.checkpoints.mapping import check_layers
 from spec_jax.checkpoints.storage import inside
 from spec_jax.checkpoints.validation import EMBEDDING
 from spec_jax.data.vocabulary import Vocabulary
@@ -213,7 +215,9 @@ def read_model_config(folder: str, role: str = "target") -> T5Config:
         return _inferred(folder, role, give)
     try:
         if file.name == CONFIG:
-            return T5Config(**json.loads(file.read_text(encoding="utf-8")))
+            config = T5Config(**json.loads(file.read_text(encoding="utf-8")))
+            _check_layers(file, config)
+            return config
         return T5Config(**read_config(folder))
     except CheckpointError:
         raise
@@ -224,6 +228,15 @@ def read_model_config(folder: str, role: str = "target") -> T5Config:
 def _config_file(folder: pathlib.Path) -> pathlib.Path | None:
     files = (inside(folder, name) for name in (CONFIG, THEIR_CONFIG))
     return next((file for file in files if file.is_file()), None)
+
+
+def _check_layers(file: pathlib.Path, config: T5Config) -> None:
+    """Raises CheckpointError for more layers than the weights beside can hold."""
+    weights = inside(file.parent, WEIGHTS)
+    if weights.is_file():
+        layers = max(config.num_encoder_layers, config.num_decoder_layers)
+        with opened(weights) as tensors:
+            check_layers(layers, len(tensors.keys()), str(file))
 
 
 def _inferred(folder: str, role: str, give: str) -> T5Config:

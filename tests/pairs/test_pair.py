@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import shutil
 
 import jax
@@ -234,6 +235,14 @@ def test_a_path_into_the_package_is_resolved():
     assert resolve("relative/path") == "relative/path"
     assert resolve(VOCABULARY).endswith("vocabulary.model")
     assert not resolve(VOCABULARY).startswith(PACKAGE)
+
+
+def test_no_network_is_made_of_layers_that_cannot_be_there(folders, tmp_path):
+    folder = shutil.copytree(folders / "target", tmp_path / "a")
+    config = json.loads((folder / CONFIG).read_text()) | {"num_decoder_layers": 10**12}
+    (folder / CONFIG).write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=f"{CONFIG}: 10{{12}} layers, but there are"):
+        read_model_config(folder)
 
 
 def test_an_empty_path_is_told(folders):
