@@ -49,8 +49,8 @@ SMALL = {
 
 
 def save_own(folder, config):
-    ones = lambda leaf: jnp.ones(leaf.shape)  # noqa: E731
-    params = jax.tree.map(ones, parameter_shapes(config))
+    shapes = parameter_shapes(config)
+    params = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), shapes)
     save_model(folder, params, config, "float32")
 
 
