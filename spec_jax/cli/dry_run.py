@@ -1,8 +1,9 @@
 """`--dry_run`: the configuration, every shape and the memory, from gin files alone."""
 
 import inspect
+import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ def show(invocation) -> None:
       UsageError: if the configuration is wrong, or does not say the models' shapes.
     """
     settings = invocation.settings
+    _check_file(settings)
     start_backend()
     console = make_console()
     is_training = hasattr(settings, "batch_shapes")
@@ -70,6 +72,15 @@ def show(invocation) -> None:
     console.print(memory_table(holdings, batches))
     for note in (*notes, NOT_COUNTED[is_training]):
         console.print(note, style="dim", markup=False)
+    # Last, where it is on the screen after so many tables.
+    console.print(Text(f"\nMemory in all: {_size(_total(holdings, batches))}", "bold"))
+
+
+def _check_file(settings: Any) -> None:
+    """Raises UsageError if there is no TASK_FILE: unlike weights, it is at hand."""
+    file = getattr(getattr(settings, "tasks", None), "task_file", None)
+    if file is not None and not os.path.isfile(file.path):
+        raise UsageError(f"no file {file.path} (TASK_FILE)")
 
 
 def _print_text(console: Console, text: str) -> None:
@@ -119,10 +130,10 @@ def _decoding(settings: Any) -> tuple[list[Holding], list[Holding], list[str]]:
             "and both are held: DTYPE and PLAIN_DTYPE set them."
         )
     drafts = _setting(settings, "drafts", (_setting(settings, "draft", "model"),))
-    if set(drafts) != {"model"}:
+    if others := [name for name in drafts if name not in ("model", "chain")]:
         notes.append(
-            f"Of the drafts {', '.join(drafts)} the small model is counted: tables and "
-            "copies of earlier text hold less."
+            "The batch is counted as the draft model holds it; with the draft "
+            f"{' or '.join(others)} it is smaller, as there is no draft's cache."
         )
     return held, states, notes
 
@@ -175,7 +186,7 @@ def _in_lines(name: str) -> str:
     return "\n".join(lines)
 
 
-def memory_table(held: Iterable[Holding], batches: Sequence[Holding]) -> Table:
+def memory_table(held: Sequence[Holding], batches: Sequence[Holding]) -> Table:
     """What is held all the time, one of the batches, and the largest sum."""
     table = _table()
     table.add_column("memory", overflow="fold")
@@ -185,11 +196,16 @@ def memory_table(held: Iterable[Holding], batches: Sequence[Holding]) -> Table:
         table.add_row(name, _gib(holding.bytes))
     for one in batches:
         table.add_row(f"  {one.name}", _gib(one.bytes))
-    total = sum(one.bytes for one in held) + max(one.bytes for one in batches)
     which = "the largest batch" if len(batches) > 1 else "the batch"
     table.add_section()
-    table.add_row(f"in all, with {which}", _gib(total), style="bold")
+    total = _gib(_total(held, batches))
+    table.add_row(f"in all, with {which}", total, style="bold")
     return table
+
+
+def _total(held: Sequence[Holding], batches: Sequence[Holding]) -> int:
+    """Bytes of what is held all the time and of the largest batch."""
+    return sum(one.bytes for one in held) + max(one.bytes for one in batches)
 
 
 def _table() -> Table:

@@ -64,7 +64,13 @@ def show_command(
     if command.base:
         from spec_jax.cli.configuration import REQUIRED, SearchPath
 
-        macros = SearchPath(search_folders).macros(gin_files).values()
+        search = SearchPath(search_folders)
+        own = search.macros([command.base]).values()
+        own = {macro.name for macro in own if macro.file == command.base}
+        # The command's own before those of the files that it includes.
+        macros = sorted(
+            search.macros(gin_files).values(), key=lambda macro: macro.name not in own
+        )
         rows = []
         for macro in macros:
             value = "needed" if macro.value == REQUIRED else macro.value

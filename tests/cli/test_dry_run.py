@@ -114,8 +114,23 @@ def test_a_larger_batch_and_more_tokens_hold_more(dry):
 
 def test_of_several_drafts_it_says_which_is_counted(dry):
     out = " ".join(dry(*COMPARE, "--drafts=lookup,model").split())
-    assert "Of the drafts lookup, model the small model is counted" in out
-    assert "the small model is counted" not in dry(*COMPARE, "--drafts=model")
+    assert "as the draft model holds it; with the draft lookup it is smaller" in out
+    assert "it is smaller" not in dry(*COMPARE, "--drafts=model,chain")
+
+
+def test_the_sum_stands_last(dry):
+    lines = dry(*COMPARE).splitlines()
+    (row,) = (line for line in lines if line.strip().startswith("in all, with"))
+    assert lines[-1].startswith("Memory in all: ") and lines[-1].endswith(" GiB")
+    last = float(lines[-1].split()[-2])
+    assert last == pytest.approx(float(row.split()[-1]), abs=0.006)
+
+
+def test_a_file_of_examples_must_be_there(dry, fails, tmp_path):
+    argv = ["evaluate", "--gin_file=tasks/my_tsv.gin", "--gin.INPUT_LENGTHS=32"]
+    missing = f"{tmp_path}/none.tsv"
+    message = fails(*argv, f"--gin.TASK_FILE={missing}", "--dry_run")
+    assert message == f"error: no file {missing} (TASK_FILE)"
 
 
 def test_a_training_is_counted(dry):

@@ -120,7 +120,7 @@ def command_line(name):
     if folder == "models":
         return ["train", *given, *(shallow(name) if "/flan" in name else ())]
     if folder == "tasks":
-        file = f"--gin.TASK_FILE=none.{stem.removeprefix('my_')}"
+        file = f"--gin.TASK_FILE=../mine.{stem.removeprefix('my_')}"
         own = [file] if stem.startswith("my_") else []
         return ["evaluate", *given, *own, "--gin.INPUT_LENGTHS=32"]
     if name == "pairs/smollm2.gin":
@@ -148,6 +148,8 @@ def outcomes(tmp_path_factory):
     """What every file's command line did: status, output, errors."""
     folder = tmp_path_factory.mktemp("work")
     output = tmp_path_factory.mktemp("output")
+    for ending in ("tsv", "jsonl"):
+        (folder.parent / f"mine.{ending}").touch()
     done = subprocess.run(
         [sys.executable, "-c", SERVER],
         input=json.dumps([str(output), {name: command_line(name) for name in FILES}]),

@@ -40,6 +40,16 @@ def test_a_commands_help_shows_its_flags_and_macros_only(run):
     assert "alsologtostderr" not in out  # absl's own flags
 
 
+def test_a_commands_own_macros_are_listed_before_included_ones(run, tmp_path):
+    path = tmp_path / "mine.gin"
+    path.write_text("GAMMA = 11\nDRAFT = 'lookup'\n")
+    for given in ([], [f"--gin_file={path}"]):
+        out = run("evaluate", *given, "--help").out
+        out = out[out.index("macros of") :]
+        own = [out.index(f"\n  {name} ") for name in ("TEMPERATURES", "GAMMA", "SEED")]
+        assert max(own) < min(out.index(f"\n  {name} ") for name in ("DRAFT", "SPLIT"))
+
+
 def test_help_says_which_macros_are_needed(run):
     out = run("train", "--help").out
     line = next(
