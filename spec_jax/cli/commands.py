@@ -211,7 +211,7 @@ COMMANDS = (
         module="spec_jax.cli.convert",
         arguments="SOURCE DESTINATION",
         flags=(
-            Flag("to", str, "own, t5x or huggingface", required=True),
+            Flag("to", str, "own, t5x or huggingface (hf)", required=True),
             Flag("dtype", str, "float32 or bfloat16; by default as stored"),
             Flag("step", int, "N of t5x's checkpoint_N; by default the source's, or 0"),
         ),
