@@ -1,5 +1,6 @@
 """seqio's tasks: their tokens and references, and scores equal to seqio's Evaluator."""
 
+import ast
 import gzip
 import importlib.util
 import json
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import sacrebleu
 
+from spec_jax.cli.configuration import SearchPath
 from spec_jax.data import datasets, metrics, tasks
 from spec_jax.data.examples import TASKS, encode_input
 from spec_jax.data.tasks.libraries import seqio, tf, tfds
@@ -650,17 +652,71 @@ PAGE = pathlib.Path(__file__).parents[2] / "docs" / "tasks.md"
 
 
 def test_the_page_names_what_there_is():
-    rows = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| `([^`A-Z]+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
     assert sorted(rows) == sorted([*metrics.METRICS, *TFDS_NAMES, *TASKS])
     for name, _ in TFDS_NAMES.values():
         assert f"`{name}`" in PAGE.read_text("utf-8")
 
 
+def python_blocks():
+    return re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL)
+
+
+def test_the_pages_module_has_a_task_and_a_mixture(vocabulary, tmp_path, monkeypatch):
+    (tmp_path / "my_tasks.py").write_text(python_blocks()[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "MIXTURE_OR_TASK_MODULE=my_tasks --task=my_mixture" in PAGE.read_text(
+        "utf-8"
+    )
+    found = tasks.load_seqio_task(
+        "my_mixture", vocabulary, split="test", num_examples=2, module="my_tasks"
+    )
+    ende, mine = sorted(found, key=lambda data: data.name)
+    sys.modules.pop("my_tasks")
+    assert (mine.name, ende.name) == ("my_task", "ende")
+    assert mine.score(["Speichern Sie die Datei.", "Stop."]) == {"exact": 50.0}
+    text = "translate English to German: Stop."
+    assert list(mine.examples[1].inputs) == [*vocabulary.encode(text), EOS_ID]
+
+
+def test_the_pages_defaults_are_those_of_the_files():
+    rows = re.findall(
+        r"^\| `([A-Z_]+)` \|(.+)\|$", PAGE.read_text("utf-8"), re.MULTILINE
+    )
+    cells = {name: [cell.strip() for cell in rest.split("|")] for name, rest in rows}
+    said = {
+        name: [re.findall(r"`([\w,]+)`", cell) for cell in rest[1:]]
+        for name, rest in cells.items()
+    }
+    macros = {
+        file: SearchPath().macros(["runs/task_source.gin", f"tasks/{file}.gin"])
+        for file in ("my_tsv", "my_jsonl")
+    }
+    first = SearchPath().macros(["runs/task_source.gin"])
+
+    def value(macro):
+        got = ast.literal_eval(macro.value)
+        return ",".join(got) if isinstance(got, tuple) else got
+
+    assert said["METRICS"] == [
+        [value(first["METRICS"])],
+        [value(macros[file]["METRICS"]) for file in macros],
+    ]
+    assert said["TASK_FIELDS"][0] == [value(first["TASK_FIELDS"])]
+    assert {value(m["TASK_FIELDS"]) for m in macros.values()} == {"inputs,targets"}
+    assert not value(first["PREFIX"]) and not value(macros["my_tsv"]["PREFIX"])
+    assert {m["TASK_FILE"].value for m in macros.values()} == {"%gin.REQUIRED"}
+    (lengths,) = {str(value(m["TASK_FEATURE_LENGTHS"])) for m in macros.values()}
+    shown = [datasets.LENGTHS, ast.literal_eval(lengths)]
+    assert cells["TASK_FEATURE_LENGTHS"][1:] == [
+        f"{one['inputs']} and {one['targets']}" for one in shown
+    ]
+
+
 def test_the_pages_code_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (block,) = re.findall(
-        r"```python\n(.*?)```", PAGE.read_text("utf-8"), flags=re.DOTALL
-    )
+    _, block = python_blocks()
     names = {"__name__": "tasks"}
     exec(compile(block, str(PAGE), "exec"), names)
     assert names["scores"]["bleu"] == pytest.approx(100)
