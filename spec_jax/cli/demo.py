@@ -252,13 +252,14 @@ def time_ways(ways, row: Row, settings: DemoSettings) -> Timed:
 
 def print_heading(console: Console, settings: DemoSettings, pair: Pair) -> None:
     """Says what is seen."""
+    most = "one token" if settings.gamma == 1 else f"up to {settings.gamma} tokens"
     console.print(
         Text.assemble(
             ("Speculative decoding", "bold"),
             f" with the {pair.name} pair at temperature "
             f"{settings.policy.temperature:g}. Each line is one run of the target: the "
-            f"draft has proposed up to {settings.gamma} tokens, the target keeps those "
-            "it agrees with and adds one of its own. +n counts the tokens of the run.",
+            f"draft has proposed {most}, the target keeps what it agrees with "
+            "and adds one of its own. +n counts the tokens of the run.",
         )
     )
     if said := lossy(settings.rule):

@@ -36,6 +36,14 @@ def test_it_shows_runs_and_a_table(demo):
     assert "all" in table and any(word.endswith("x") for word in table)
 
 
+def test_one_drafted_token_is_one(demo):
+    said = lambda gamma: " ".join(  # noqa: E731
+        demo("Save the file.", f"--gamma={gamma}").split()
+    )
+    assert "the draft has proposed one token, the target keeps" in said(1)
+    assert "the draft has proposed up to 2 tokens, the target keeps" in said(2)
+
+
 def test_a_seed_shows_the_same_again(demo):
     def figure(*argv):
         out = demo("Choose the item.", "--temperature=1", *argv)

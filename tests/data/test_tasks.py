@@ -544,7 +544,7 @@ def test_a_failing_metric_is_one_line(vocabulary, tmp_path):
     with pytest.raises(ValueError, match="cannot score the task mine: KeyError: ") as e:
         data.score(["a"])
     assert "\n" not in str(e.value)
-    with pytest.raises(ValueError, match="each of 1 examples of the task mine, got 2"):
+    with pytest.raises(ValueError, match="as the task mine has examples, 1, got 2"):
         data.score(["a", "b"])
 
 

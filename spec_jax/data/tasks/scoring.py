@@ -41,8 +41,8 @@ def score(
     """What seqio's Evaluator would give for these predictions, as plain values."""
     if len(predictions) != len(rows):
         raise ValueError(
-            f"want a prediction for each of {len(rows)} examples of the task "
-            f"{task.name}, got {len(predictions)}"
+            f"want as many predictions as the task {task.name} has examples, "
+            f"{len(rows)}, got {len(predictions)}"
         )
     with one_line(f"cannot score the task {task.name}"):
         processed = [
