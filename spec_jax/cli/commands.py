@@ -62,7 +62,8 @@ class Command:
 _TASK = Flag(
     "task",
     str,
-    "ende (English to German) or summarize",
+    "ende (English to German) or summarize; evaluate, sweep and generate also take "
+    "those of seqio",
     macro="MIXTURE_OR_TASK_NAME",
     short="t",
 )
