@@ -675,7 +675,7 @@ def test_the_pages_module_has_a_task_and_a_mixture(vocabulary, tmp_path, monkeyp
     ende, mine = sorted(found, key=lambda data: data.name)
     sys.modules.pop("my_tasks")
     assert (mine.name, ende.name) == ("my_task", "ende")
-    assert mine.score(["Speichern Sie die Datei.", "Stop."]) == {"exact": 50.0}
+    assert mine.score(["Datei speichern.", "Stop."]) == {"exact": 50.0}
     text = "translate English to German: Stop."
     assert list(mine.examples[1].inputs) == [*vocabulary.encode(text), EOS_ID]
 
