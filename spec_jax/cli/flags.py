@@ -115,6 +115,8 @@ def quote_bare(value: str) -> str:
       >>> quote_bare("models/target"), quote_bare("0.0,1.0"), quote_bare("16")
       ("'models/target'", '(0.0,1.0)', '16')
     """
+    if not value:  # nothing after the = is empty text
+        return repr(value)
     try:
         parsed = ast.literal_eval(value)
     except (ValueError, SyntaxError):

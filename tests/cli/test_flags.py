@@ -42,6 +42,7 @@ def test_flags_that_are_short_for_macros_bind_only_what_was_given():
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
+        ("", "''"),
         ("3", "3"),
         ("1e-3", "1e-3"),
         ("-1", "-1"),
