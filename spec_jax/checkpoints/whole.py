@@ -25,8 +25,8 @@ def whole_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
 
     It has another name until the block ends, so that a kill at any moment leaves no
     half a checkpoint under the name that readers look for; what a kill has left of it
-    goes when the folder is written again. Folders above it that had
-    to be made go again if the block fails.
+    goes when the folder is written again. Folders above it that had to be made go
+    again if the block fails.
 
     Args:
       path: of a folder that does not exist yet, local.

@@ -24,7 +24,7 @@ from spec_jax.cli.errors import UsageError
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
 from spec_jax.cli.settings import require
 from spec_jax.cli.task_source import TaskSource
-from spec_jax.cli.terminal import make_console
+from spec_jax.cli.terminal import make_console, plural
 from spec_jax.cli.texts import check_writable, write_whole
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.datasets import TaskData
@@ -228,7 +228,7 @@ def measure_one(
         if kept:
             say(f"{len(kept)} of {count} examples are there: {journal.path}")
         else:
-            say(f"{count} example{'s' * (count != 1)}")
+            say(plural(count, "example"))
         known = [r for r in kept_records(folder / RESULTS) if r.run == name]
         if known and len(kept) == count:
             results = kept

@@ -1,5 +1,7 @@
 """A file of outputs: there when it is whole, gone on with after a kill."""
 
+import contextlib
+import functools
 import os
 import pathlib
 import sys
@@ -8,7 +10,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from spec_jax.cli.terminal import make_console
+from spec_jax.cli.terminal import make_console, plural
 from spec_jax.cli.texts import check_writable, is_device, write_whole
 from spec_jax.experiments.journal import Journal, digest, json_line
 
@@ -49,27 +51,20 @@ def write_resumable(
                 advance(len(lines))
         write_whole(final, map(json_line, journal.lines))
         part.unlink(missing_ok=True)
-    print(f"{total} output{'s' * (total != 1)} written to {path}", file=sys.stderr)
+    print(f"{plural(total, 'output')} written to {path}", file=sys.stderr)
 
 
-class _progress:
-    """A bar on a terminal."""
-
-    def __init__(self, total: int, done: int):
-        console = make_console(stderr=True)
-        self._bar = Progress(
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-            transient=True,
-        )
-        self._task = self._bar.add_task("", total=total, completed=done)
-
-    def __enter__(self) -> Callable[[int], None]:
-        self._bar.start()
-        return lambda count: self._bar.advance(self._task, count)
-
-    def __exit__(self, *error: Any) -> None:
-        self._bar.stop()
+@contextlib.contextmanager
+def _progress(total: int, done: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal; the function that it gives moves it on."""
+    console = make_console(stderr=True)
+    with Progress(
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("", total=total, completed=done)
+        yield functools.partial(bar.advance, task)

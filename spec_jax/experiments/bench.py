@@ -41,7 +41,7 @@ class Bench:
         if not data.examples:
             raise ValueError(f"want at least one row of the task {data.name}, got none")
         check_ids(data, pair.target.vocab_size)
-        self.data, self.settings, self.small = data, settings, pair
+        self.data, self.settings = data, settings
         self.pair, self.plain_pair = pair.using(settings.draft), plain_pair
         shapes = shapes_up_to(settings.input_lengths, data.max_input_length)
         examples, self.cut = cut_inputs(data.examples, shapes[-1])

@@ -48,8 +48,9 @@ class Journal:
           OSError: if they could not be written whole; nothing of them stays.
         """
         new = self._file is None
-        written = [{"head": self._head}, *lines] if new else lines
-        data = "".join(json_line(line) for line in written).encode("utf-8")
+        texts = [json_line(line) for line in lines]
+        head = [json_line({"head": self._head})] if new else []
+        data = "".join([*head, *texts]).encode("utf-8")
         if new:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._open()
@@ -64,7 +65,7 @@ class Journal:
         if count != len(data):
             os.ftruncate(self._file, size)
             raise OSError(f"wrote {count} of {len(data)} bytes to {self.path}: full?")
-        self.lines += [json.loads(json.dumps(line)) for line in lines]
+        self.lines += map(json.loads, texts)
 
     def close(self) -> None:
         """Lets others open the file."""

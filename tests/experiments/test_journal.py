@@ -83,6 +83,14 @@ def test_two_runs_do_not_write_one_file(tmp_path):
     assert reopened(path) == LINES[:1]
 
 
+def test_what_json_does_not_know_is_kept_as_it_is_written(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    with Journal(path, HEAD) as journal:
+        journal.append([{"array": np.array([1, 2]), "other": {3}}])
+        kept = journal.lines
+    assert kept == [{"array": [1, 2], "other": "{3}"}] == reopened(path)
+
+
 def test_a_run_that_came_in_between_is_seen(tmp_path):
     """Both began before there was a file."""
     path = tmp_path / "journal.jsonl"
