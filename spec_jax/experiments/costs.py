@@ -1,4 +1,4 @@
-"""What the parts of a step cost, in plain steps: c and the cost of verification."""
+"""What the parts of a step cost, c and verification, and what is done before it."""
 
 import dataclasses
 import functools
@@ -129,6 +129,57 @@ def step_costs(
 
 
 @dataclasses.dataclass(frozen=True)
+class StartCosts:
+    """What is done once for a text, in seconds: encoders, prefill, empty caches.
+
+    Attributes:
+      plain: before plain decoding.
+      target: before speculative decoding, for the target.
+      draft: for the draft.
+    """
+
+    plain: float
+    target: float
+    draft: float
+
+
+def start_costs(
+    plain: Autoregressive,
+    plain_params: Params,
+    speculative: Speculative,
+    params: Params,
+    inputs: Inputs,
+    prompt: Int[Array, "b t"],
+    key: Key[Array, "*rows"],
+    *,
+    max_new_tokens: int,
+    repeats: int = 7,
+) -> StartCosts:
+    """Times what comes before the first step, alternately.
+
+    The call from Python is in each. Arguments as those of `step_costs`.
+
+    Returns:
+      Medians.
+    """
+    prompt = jnp.asarray(prompt, jnp.int32)
+    max_length = prompt.shape[1] + max_new_tokens
+    target = dataclasses.replace(plain, target=speculative.target)
+    rest = inputs, prompt
+    functions = {
+        "plain": lambda: _start(plain, plain_params, *rest, key, max_length),
+        "target": lambda: _start(target, params, *rest, key, max_length),
+        "draft": lambda: _start_draft(
+            speculative.draft, params.get("draft"), *rest, max_length
+        ),
+    }
+    for function in functions.values():  # compiles
+        time_call(function)
+    timings = time_alternately(functions, repeats)
+    return StartCosts(**{name: timing.median for name, timing in timings.items()})
+
+
+@dataclasses.dataclass(frozen=True)
 class _Replay:
     """A draft that proposes what stands in the buffer, at no cost.
 
@@ -158,6 +209,13 @@ def _start(algorithm, params, inputs, prompt, key, max_length):
     return algorithm.init(
         params, inputs, prompt, lengths, row_keys(key, batch), limit, max_length
     )
+
+
+@functools.partial(jax.jit, static_argnames=("draft", "max_length"))
+def _start_draft(draft, params, inputs, prompt, max_length):
+    batch, width = prompt.shape
+    lengths = jnp.full((batch,), width, jnp.int32)
+    return draft.init(params, inputs, prompt, lengths, max_length)
 
 
 @functools.partial(jax.jit, static_argnames="algorithm")
