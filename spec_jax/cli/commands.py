@@ -164,6 +164,42 @@ COMMANDS = (
         base="runs/compare.gin",
     ),
     Command(
+        name="choose-gamma",
+        summary="say which draft, gamma and rule pay on your texts",
+        example='spec-jax choose-gamma "Click the button to save the file."',
+        module="spec_jax.cli.choose_gamma",
+        arguments="[TEXT]...",
+        flags=(
+            _TASK,
+            *(flag for flag in _SAMPLING if flag.name != "gamma"),
+            Flag("drafts", str, "to choose from, such as model,lookup", "DRAFTS"),
+            Flag("batch_size", int, "texts decoded together", "BATCH_SIZE"),
+            Flag("max_new_tokens", int, "longest output", "MAX_NEW_TOKENS"),
+            Flag("input_file", Path, "texts, one a line", short="i"),
+            Flag("output_file", Path, "also writes JSON lines here", short="o"),
+            _THREADS,
+        ),
+        base="runs/choose_gamma.gin",
+    ),
+    Command(
+        name="trace",
+        summary="what each run of the target brings, and what takes how long",
+        example='spec-jax trace "Click the button to save the file."',
+        module="spec_jax.cli.trace",
+        arguments="[TEXT]...",
+        flags=(
+            _TASK,
+            *(flag for flag in _SAMPLING if flag.name != "gamma"),
+            Flag("gammas", str, "drafted tokens of a run, such as 7,3", "GAMMAS"),
+            *(flag for flag in _CHOICES if flag.name != "lengths"),
+            Flag("max_new_tokens", int, "longest output", "MAX_NEW_TOKENS"),
+            Flag("input_file", Path, "texts, one a line", short="i"),
+            Flag("output_file", Path, "JSON lines, which `report` draws", short="o"),
+            _THREADS,
+        ),
+        base="runs/trace.gin",
+    ),
+    Command(
         name="evaluate",
         summary="measure quality and speed against plain decoding",
         example="spec-jax evaluate --gin.NUM_EXAMPLES=16",
@@ -180,6 +216,22 @@ COMMANDS = (
         base="runs/sweep.gin",
     ),
     Command(
+        name="alpha",
+        summary="measure how often drafts agree with their target: Table 3",
+        example="spec-jax alpha --gin_file=runs/alpha_shipped.gin",
+        module="spec_jax.cli.alpha",
+        flags=(_TASK, _TFDS, _THREADS),
+        base="runs/alpha.gin",
+    ),
+    Command(
+        name="lenience",
+        summary="measure what a lenient rule would accept: Table 5",
+        example="spec-jax lenience --gin_file=runs/lenience_shipped.gin",
+        module="spec_jax.cli.lenience",
+        flags=(_TASK, _TFDS, _THREADS),
+        base="runs/lenience.gin",
+    ),
+    Command(
         name="train",
         summary="train a target or a draft; a killed run goes on where it was",
         example=(
@@ -188,6 +240,23 @@ COMMANDS = (
         ),
         module="spec_jax.cli.train",
         base="runs/train.gin",
+    ),
+    Command(
+        name="distill",
+        summary="make a draft agree with its target; a killed run goes on where it was",
+        example=(
+            "spec-jax distill --gin_file=runs/distill_shipped.gin "
+            "--gin.DATA_DIR=corpora --gin.MODEL_DIR=models/draft"
+        ),
+        module="spec_jax.cli.distill",
+        flags=(
+            _TASK,
+            Flag("divergence", str, "forward_kl, reverse_kl, jsd or tv", "DIVERGENCE"),
+            Flag("on_policy", float, "share of batches the draft writes", "ON_POLICY"),
+            _TFDS,
+            _THREADS,
+        ),
+        base="runs/distill.gin",
     ),
     Command(
         name="inspect",

@@ -12,17 +12,35 @@ import gin
 from spec_jax.cli.settings import checked
 
 # The names of gin files, where each is found, and the commands that know it.
-_PAIR = ("demo", "generate", "compare", "evaluate", "sweep")
+_PAIR = (
+    "demo",
+    "generate",
+    "compare",
+    "evaluate",
+    "sweep",
+    "alpha",
+    "lenience",
+    "distill",
+    "choose-gamma",
+    "trace",
+)
 _CONFIGURABLES = {
     "T5Config": ("spec_jax.models.t5", (*_PAIR, "train")),
     "load_pair": ("spec_jax.pairs", _PAIR),
     "load_causal_lm": ("spec_jax.pairs", ("generate", "compare")),
-    "SamplingPolicy": ("spec_jax.core.sampling", ("demo", "generate", "compare")),
+    "SamplingPolicy": (
+        "spec_jax.core.sampling",
+        ("demo", "generate", "compare", "trace"),
+    ),
     "TaskSource": (
         "spec_jax.cli.task_source",
-        ("generate", "evaluate", "sweep"),
+        ("generate", "evaluate", "sweep", "alpha", "lenience", "distill"),
     ),
-    "EvaluateSettings": ("spec_jax.experiments.evaluate", ("evaluate",)),
+    "EvaluateSettings": (
+        "spec_jax.experiments.evaluate",
+        ("evaluate", "lenience"),
+    ),
+    "AlphaSettings": ("spec_jax.experiments.alpha_record", ("alpha", "lenience")),
     "make_rule": ("spec_jax.pairs", _PAIR),
     "make_lengths": ("spec_jax.pairs", _PAIR),
     "SweepSettings": ("spec_jax.experiments.sweep", ("sweep",)),
@@ -30,9 +48,15 @@ _CONFIGURABLES = {
     "demo": ("spec_jax.cli.demo:DemoSettings", ("demo",)),
     "generate": ("spec_jax.cli.generate:GenerateSettings", ("generate",)),
     "compare": ("spec_jax.cli.compare:CompareSettings", ("compare",)),
+    "choose_gamma": ("spec_jax.cli.choose_gamma:ChooseSettings", ("choose-gamma",)),
+    "trace": ("spec_jax.cli.trace:TraceSettings", ("trace",)),
     "evaluate": ("spec_jax.cli.evaluate:EvaluateRun", ("evaluate",)),
     "sweep": ("spec_jax.cli.sweep:SweepRun", ("sweep",)),
+    "alpha": ("spec_jax.cli.alpha:AlphaRun", ("alpha",)),
+    "lenience": ("spec_jax.cli.lenience:LenienceRun", ("lenience",)),
     "train": ("spec_jax.cli.train:TrainRun", ("train",)),
+    "DistillSettings": ("spec_jax.training.distill", ("distill",)),
+    "distill": ("spec_jax.cli.distill:DistillRun", ("distill",)),
 }
 _registered: dict[str, Callable] = {}
 

@@ -5,11 +5,8 @@ import os
 import pathlib
 import shutil
 
-from rich.console import Console
-
-from spec_jax.checkpoints import TrainingCheckpoints
-from spec_jax.cli.configuration import build, configure
 from spec_jax.cli.errors import UsageError
+from spec_jax.cli.resuming import check_steps, warn_of_changes
 from spec_jax.cli.runtime import start_backend
 from spec_jax.cli.settings import positive, require
 from spec_jax.cli.terminal import make_console, plural
@@ -27,14 +24,10 @@ from spec_jax.data.examples import (
 from spec_jax.data.vocabulary import SentencePieceVocabulary
 from spec_jax.models.t5 import T5Config
 from spec_jax.pairs import EXPORT, load_model, resolve, save_model
-from spec_jax.training.train import TrainSettings, make_buckets, train
+from spec_jax.training.buckets import make_buckets
+from spec_jax.training.train import TrainSettings, train
 
 VOCABULARY = "vocabulary.model"
-_FREE = frozenset(
-    "model_dir vocabulary num_validation steps checkpoint_period eval_period "
-    "log_period".split()
-)
-"""May change from run to run; a vocabulary is known by its content."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,8 +82,9 @@ def main(invocation) -> None:
     for task in tasks:
         check_corpus(run.data_dir, task)
     config = invocation.operative_config()
-    if folder.exists():
-        check_resumed(run, folder, vocabulary, console)
+    if check_steps(folder, run.settings.steps, console):
+        check_resumed(folder, vocabulary)
+        warn_of_changes(folder, config, console)
 
     def rows_of(task: TextTask, split: str) -> list[TokenRow]:
         rows = read_rows(corpus_path(run.data_dir, task, split), task)
@@ -154,64 +148,14 @@ def find_vocabulary(run: TrainRun) -> SentencePieceVocabulary:
     return vocabulary
 
 
-def check_resumed(
-    run: TrainRun,
-    folder: pathlib.Path,
-    vocabulary: SentencePieceVocabulary,
-    console: Console,
-) -> None:
-    """Compares a run with the earlier one in its folder, and says what differs.
-
-    gin then has the earlier one's configuration.
-
-    Raises:
-      UsageError: if that one went further, or had another vocabulary.
-    """
-    with TrainingCheckpoints(folder) as checkpoints:
-        done, steps = checkpoints.latest_step(), run.settings.steps
-    if done is None:
-        return
-    if done > steps:
-        raise UsageError(
-            f"{folder} is already at step {done}, TRAIN_STEPS is {steps}: give more "
-            "steps or another MODEL_DIR"
-        )
+def check_resumed(folder: pathlib.Path, vocabulary: SentencePieceVocabulary) -> None:
+    """Raises UsageError if the run in a folder had another vocabulary."""
     kept = folder / VOCABULARY
     if kept.exists() and SentencePieceVocabulary(kept) != vocabulary:
         raise UsageError(
             f"{folder} is trained with the vocabulary {kept}, {vocabulary.path} is "
             "another: give that one, or another MODEL_DIR"
         )
-    if done == steps:
-        console.print(f"already at step {done}: only the export is written")
-    for difference in differences(folder / "config.gin", run):
-        console.print(
-            f"warning, {folder} goes on otherwise than it began: {difference}",
-            style="yellow",
-            markup=False,
-            soft_wrap=True,
-        )
-
-
-def differences(config: pathlib.Path, run: TrainRun) -> list[str]:
-    """What has changed since the run that wrote `config`."""
-    try:
-        configure("train", [str(config)], [])
-        before = _flat(build("train"))
-    except UsageError as error:
-        return [f"its configuration cannot be read: {error}"]
-    return [
-        f"{name} was {before[name]}, is {value}"
-        for name, value in _flat(run).items()
-        if value != before[name]
-    ]
-
-
-def _flat(run: TrainRun) -> dict:
-    """The values that a run keeps when it goes on."""
-    fields = dataclasses.asdict(run)
-    fields |= fields.pop("config") | fields.pop("settings")
-    return {name: value for name, value in fields.items() if name not in _FREE}
 
 
 def check_corpus(data_dir: str, task: TextTask) -> None:

@@ -18,7 +18,7 @@ from spec_jax.drafts import ModelDraft
 from spec_jax.models.t5 import T5Config, T5Decoder, Transformer
 from spec_jax.models.t5.network import T5Cache
 from spec_jax.pairs import START_ID, Pair
-from spec_jax.training.train import TrainSettings, initial_state, make_optimizer
+from spec_jax.training.loop import LoopSettings, initial_state, make_optimizer
 
 GIB = 2**30
 
@@ -200,7 +200,7 @@ def decoding(
 
 
 def training(
-    config: T5Config, settings: TrainSettings
+    config: T5Config, settings: LoopSettings
 ) -> tuple[Holding, Holding, Holding]:
     """Parameters, their gradient and the optimizer's state, all float32."""
     network, optimizer = Transformer(config), make_optimizer(settings)

@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -30,6 +31,9 @@ from spec_jax.decoding.loop import generate
 INPUT_LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, MAX_INPUT_LENGTH)
 ROWS_IN_PART = 8192
 
+Progress = Callable[[int, int], None]
+"""Called with the number of rows done and in all."""
+
 
 def write_teacher_corpus(
     algorithm: Algorithm,
@@ -41,15 +45,12 @@ def write_teacher_corpus(
     *,
     batch_size: int = 64,
     seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> None:
     """Writes `rows` with the algorithm's output in place of the reference.
 
-    Rows are decoded in parts, each a file beside `path` until all are there, so a
-    killed run goes on at the first missing part. The name of a part holds a digest of
-    all that decides its rows: what another target, policy or seed left is not taken,
-    and is removed at the end. Rows whose output did not end within the task's length,
-    or half as many tokens again as the input, are left out.
+    Rows whose output did not end within the task's length, or half as many tokens
+    again as the input, are left out. See `write_in_parts` for kills.
 
     Args:
       algorithm: plain decoding by the target, for a corpus its greedy or sampled one.
@@ -62,10 +63,96 @@ def write_teacher_corpus(
       seed: with a row's place in `rows` it decides the row's draws.
       progress: called with the number of rows done and in all.
     """
+
+    def answer(chunk, first, progress):
+        inputs = [
+            truncate(encode_input(row[task.inputs], task, vocabulary), MAX_INPUT_LENGTH)
+            for row in chunk
+        ]
+        # A row that repeats itself must not hold up the others for long.
+        limits = [min(3 * len(ids) // 2 + 8, task.max_target_length) for ids in inputs]
+        outputs = decode_ids(
+            algorithm, params, inputs, limits, first, batch_size, seed, progress
+        )
+        return [
+            {**row, task.targets: vocabulary.decode(outputs[i])}
+            for i, row in enumerate(chunk)
+            if i in outputs
+        ]
+
+    decisive = repr((algorithm, vocabulary.fingerprint, task, seed))
+    write_in_parts(path, rows, _digest(decisive, params), answer, progress)
+
+
+def write_target_outputs(
+    algorithm: Algorithm,
+    params,
+    inputs: Sequence[Sequence[int]],
+    path: str | pathlib.Path,
+    *,
+    max_target_length: int,
+    batch_size: int = 64,
+    seed: int = 0,
+    progress: Progress = lambda done, total: None,
+) -> None:
+    """Writes the algorithm's outputs as token ids, to distill on.
+
+    A line has the `inputs` and the `targets` of a row, both ended; rows whose output
+    did not end within `max_target_length`, or twice as many tokens as the input and
+    32, are left out. See `write_in_parts` for kills.
+
+    Args:
+      algorithm: plain decoding by the target.
+      params: {"target": ...}.
+      inputs: encoder tokens, end of sequence included.
+      path: the .jsonl.gz file to write.
+      max_target_length: decoder tokens, end of sequence included.
+      batch_size: rows decoded together.
+      seed: with a row's place in `inputs` it decides the row's draws.
+      progress: called with the number of rows done and in all.
+    """
+
+    def answer(chunk, first, progress):
+        limits = [min(2 * len(ids) + 32, max_target_length) for ids in chunk]
+        outputs = decode_ids(
+            algorithm, params, chunk, limits, first, batch_size, seed, progress
+        )
+        return [
+            {"inputs": ids, "targets": outputs[i]}
+            for i, ids in enumerate(chunk)
+            if i in outputs
+        ]
+
+    rows = [list(map(int, ids)) for ids in inputs]
+    decisive = repr((algorithm, max_target_length, seed))
+    write_in_parts(path, rows, _digest(decisive, params), answer, progress)
+
+
+def write_in_parts(
+    path: str | pathlib.Path,
+    rows: Sequence[Any],
+    digest: Any,
+    answer: Callable[[Sequence[Any], int, Callable[[int], None]], list[dict]],
+    progress: Progress,
+) -> None:
+    """Writes what is made of rows, in their order, as a .jsonl.gz file.
+
+    Rows are answered in parts, each a file beside `path` until all are there, so a
+    killed run goes on at the first missing part. The name of a part holds a digest of
+    all that decides its rows: what another target, policy or seed left is not taken,
+    and is removed at the end.
+
+    Args:
+      path: of the file; it appears when it is whole.
+      rows: what JSON can hold.
+      digest: a hashlib object that has seen what decides an answer beside the rows.
+      answer: lines for some rows, from these, the place of the first of them in
+        `rows`, and a callback that takes the number of rows done.
+      progress: called with the number of rows done and in all.
+    """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     parts = []
-    digest = _digest(algorithm, params, vocabulary, task, seed)
     for begin in range(0, len(rows), ROWS_IN_PART):
         chunk = rows[begin : begin + ROWS_IN_PART]
         of_part = digest.copy()
@@ -74,18 +161,12 @@ def write_teacher_corpus(
         part = path.with_name(name)
         parts.append(part)
         if not part.exists():
-            decoded = _decode(
-                algorithm,
-                params,
-                vocabulary,
-                task,
+            answers = answer(
                 chunk,
                 begin,
-                batch_size,
-                seed,
                 lambda done: progress(begin + done, len(rows)),  # noqa: B023
             )
-            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in decoded)
+            lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in answers)
             _write(part, "".join(lines).encode())
         progress(begin + len(chunk), len(rows))
     _write(path, gzip.compress(b"".join(part.read_bytes() for part in parts), mtime=0))
@@ -93,38 +174,47 @@ def write_teacher_corpus(
         part.unlink()
 
 
-def _digest(algorithm, params, vocabulary, task, seed):
+def _digest(decisive: str, params):
     """SHA-256 of what decides an output, besides the row and its place."""
-    digest = hashlib.sha256(
-        repr((algorithm, vocabulary.fingerprint, task, seed)).encode()
-    )
+    digest = hashlib.sha256(decisive.encode())
     for name, array in jax.tree_util.tree_leaves_with_path(params):
         digest.update(jax.tree_util.keystr(name).encode())
         digest.update(np.asarray(array).tobytes())
     return digest
 
 
-def _decode(
-    algorithm, params, vocabulary, task, rows, first, batch_size, seed, progress
-) -> list[dict]:
-    """The rows that ended, in their order."""
-    inputs = [
-        truncate(encode_input(row[task.inputs], task, vocabulary), MAX_INPUT_LENGTH)
-        for row in rows
-    ]
+def decode_ids(
+    algorithm: Algorithm,
+    params,
+    inputs: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    first: int,
+    batch_size: int,
+    seed: int,
+    progress: Callable[[int], None],
+) -> dict[int, list[int]]:
+    """Decodes rows of any length; gives the outputs that ended, by place.
+
+    Args:
+      algorithm: plain decoding.
+      params: {"target": ...}.
+      inputs: encoder tokens, end of sequence included.
+      limits: most tokens of each row's output.
+      first: place of the first row among all; with `seed` it decides draws.
+      batch_size: rows decoded together.
+      seed: see `first`.
+      progress: called with the number of rows done.
+    """
     # Rows of like length end at about the same step, so few wait for the longest.
-    order = sorted(range(len(rows)), key=lambda i: len(inputs[i]))
-    outputs: dict[int, str] = {}
+    order = sorted(range(len(inputs)), key=lambda i: len(inputs[i]))
+    key, outputs = jax.random.key(seed), {}
     for begin in range(0, len(order), batch_size):
         members = order[begin : begin + batch_size]
-        length = round_up(len(inputs[members[-1]]), INPUT_LENGTHS)
+        length = _padded(len(inputs[members[-1]]))
         tokens = pad([inputs[i] for i in members], length, batch_size)
         # Rows that only fill the batch get the first member's input.
         tokens[len(members) :] = tokens[0]
-        # A row that repeats itself must not hold up the others for long.
-        limits = [3 * len(inputs[i]) // 2 + 8 for i in members]
-        limits += [1] * (batch_size - len(members))
-        key = jax.random.key(seed)
+        most = [limits[i] for i in members] + [1] * (batch_size - len(members))
         places = [first + i for i in members] + [0] * (batch_size - len(members))
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, np.array(places))
         start = np.full((batch_size, 1), PAD_ID, np.int32)
@@ -134,18 +224,25 @@ def _decode(
             tokens,
             start,
             keys,
-            max_new_tokens=np.minimum(limits, task.max_target_length),
-            max_length=1 + min(task.max_target_length, 3 * length // 2 + 8),
+            max_new_tokens=np.array(most),
+            # Few shapes: what the padded length allows, not what this batch needs.
+            max_length=1 + _padded(max(most)),
         )
         ids, lengths = np.asarray(out.tokens), np.asarray(out.lengths)
         for row, i in enumerate(members):
             kept = ids[row, : lengths[row]].tolist()
             if kept and kept[-1] == EOS_ID:
-                outputs[i] = vocabulary.decode(kept)
+                outputs[i] = kept
         progress(min(begin + batch_size, len(order)))
-    return [
-        {**row, task.targets: outputs[i]} for i, row in enumerate(rows) if i in outputs
-    ]
+    return outputs
+
+
+def _padded(length: int) -> int:
+    """A length that compiled shapes have."""
+    longest = INPUT_LENGTHS[-1]
+    if length > longest:
+        return -(-length // longest) * longest
+    return round_up(length, INPUT_LENGTHS)
 
 
 def _write(path: pathlib.Path, content: bytes) -> None:

@@ -72,7 +72,7 @@ def test_a_training_goes_on_and_its_export_is_loaded(
 
     same = run(*command, "--gin.TRAIN_STEPS=3", "--gin.LEARNING_RATE=0.5")
     assert same.status == 0 and "already at step 3" in same.err, same
-    assert "learning_rate was 0.01, is 0.5" in same.err
+    assert "LEARNING_RATE was 0.01, is 0.5" in same.err
     before = (folder / "config.gin").read_text()
     message = fails(*command, "--gin.TRAIN_STEPS=2")
     assert "already at step 3, TRAIN_STEPS is 2" in message

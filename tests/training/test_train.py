@@ -14,11 +14,11 @@ from spec_jax.data.vocabulary import SentencePieceVocabulary
 from spec_jax.models.t5 import T5Config, Transformer
 from spec_jax.pairs import PACKAGE, resolve
 from spec_jax.training import train as training
+from spec_jax.training.buckets import make_buckets
 from spec_jax.training.dot_general import row_major_dot_general
 from spec_jax.training.train import (
     TrainSettings,
     cross_entropy,
-    make_buckets,
     train,
     validation_loss,
 )
