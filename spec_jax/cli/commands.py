@@ -190,7 +190,6 @@ COMMANDS = (
         flags=(
             _TASK,
             *(flag for flag in _SAMPLING if flag.name != "gamma"),
-            Flag("gammas", str, "drafted tokens of a run, such as 7,3", "GAMMAS"),
             *(flag for flag in _CHOICES if flag.name != "lengths"),
             Flag("max_new_tokens", int, "longest output", "MAX_NEW_TOKENS"),
             Flag("input_file", Path, "texts, one a line", short="i"),

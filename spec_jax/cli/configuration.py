@@ -230,8 +230,8 @@ def build(name: str):
     Raises:
       UsageError: if a value is of the wrong type or out of range.
     """
-    try:
-        return gin.get_configurable(name)()
+    try:  # gin's names have no hyphen
+        return gin.get_configurable(name.replace("-", "_"))()
     except (ValueError, TypeError) as error:
         raise UsageError(explain(error, name) + _origin(error)) from error
 

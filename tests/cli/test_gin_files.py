@@ -133,7 +133,11 @@ def command_line(name):
     commands = {command.name for command in COMMANDS}
     command = stem.split("_")[0]
     if command not in commands:
-        command = {"choices": "demo", "task_source": "generate"}[stem]
+        command = {
+            "choices": "demo",
+            "task_source": "generate",
+            "choose_gamma": "choose-gamma",
+        }[stem]
     if stem == "train":
         given.append("--gin_file=models/shipped_draft.gin")
     if stem == "evaluate_checkpoints":

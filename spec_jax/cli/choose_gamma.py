@@ -1,0 +1,352 @@
+"""`spec-jax choose-gamma`: which draft, gamma and rule pay on one's own texts."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from rich import box
+from rich.table import Table
+
+from spec_jax.cli.decoding import (
+    INPUT_LENGTHS,
+    check_draft,
+    check_lengths,
+    encode_text,
+    fastest_dtypes,
+)
+from spec_jax.cli.generate import check_some
+from spec_jax.cli.runtime import limit_cpu_threads, start_backend
+from spec_jax.cli.settings import positive, require
+from spec_jax.cli.terminal import make_console, plural
+from spec_jax.cli.texts import check_writable, read_texts, write_whole
+from spec_jax.core.sampling import GREEDY_TEMPERATURE
+from spec_jax.data.batches import round_up
+from spec_jax.data.datasets import TaskData, TaskExample
+from spec_jax.data.examples import get_task
+from spec_jax.experiments.bench import sampling_policy
+from spec_jax.experiments.choice import Choice, PlainOutputs, choose, decode_plainly
+from spec_jax.experiments.evaluate import EvaluateSettings
+from spec_jax.experiments.rules import BlockGain, block_gains
+from spec_jax.pairs import Pair
+
+FEW_TOKENS = 200
+"""Fewer outputs' tokens than this are said to be few."""
+WITH_LAWS = ("model", "unigram", "bigram")
+"""Drafts that the block rule can gain on: a copied token is accepted with p(x) by
+both rules, and a chain's laws are not at hand."""
+LEAST_GAIN = 1.01
+"""A block rule that brings less is not worth a word."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChooseSettings:
+    """What is measured.
+
+    Attributes:
+      load_pair: loads the pair in a dtype.
+      drafts: to choose from.
+      task: gives the prefix and the longest output.
+      prefix: goes before every text instead of the task's.
+      temperature: of target and draft.
+      top_k: see `SamplingPolicy`.
+      top_p: see `SamplingPolicy`.
+      min_p: see `SamplingPolicy`.
+      most: the largest gamma to choose from.
+      batch_size: texts decoded together.
+      seed: with a text's number it decides the draws.
+      max_input_length: tokens of a text, prefix included.
+      max_new_tokens: of an output; None is the task's.
+      dtype: of speculative decoding; None is the fastest here.
+      plain_dtype: of plain decoding; None is the fastest here.
+
+    Raises:
+      ValueError: if a value is out of range.
+    """
+
+    load_pair: Callable[..., Pair]
+    drafts: tuple[str, ...]
+    task: str = "ende"
+    prefix: str | None = None
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    most: int = 8
+    batch_size: int = 1
+    seed: int = 0
+    max_input_length: int = 256
+    max_new_tokens: int | None = None
+    dtype: str | None = None
+    plain_dtype: str | None = None
+
+    def __post_init__(self):
+        get_task(self.task)
+        require(bool(self.drafts), "want at least one of the DRAFTS, got none")
+        for draft in self.drafts:
+            check_draft(draft)
+            self.of_draft(draft)
+        positive(self, "most", "max_new_tokens")
+        check_lengths(self.max_input_length, self.max_new_tokens)
+
+    @property
+    def output_limit(self) -> int:
+        """Most new tokens."""
+        return self.max_new_tokens or get_task(self.task).max_target_length
+
+    def of_draft(self, draft: str) -> EvaluateSettings:
+        """What is measured of one draft."""
+        return EvaluateSettings(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            batch=self.batch_size,
+            seed=self.seed,
+            input_lengths=INPUT_LENGTHS,
+            draft=draft,
+        )
+
+    def decode_shapes(self) -> tuple[tuple[int, int, int], ...]:
+        """(rows, input tokens, new tokens) of the largest text."""
+        length = round_up(self.max_input_length, INPUT_LENGTHS)
+        return ((self.batch_size, length, self.output_limit),)
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """What follows from the measurements.
+
+    Attributes:
+      sentences: in plain words.
+      flags: for `generate`; '' where plain decoding is fastest.
+      gin: the same as bindings.
+    """
+
+    sentences: tuple[str, ...]
+    flags: str = ""
+    gin: str = ""
+
+
+def main(invocation) -> None:
+    """Runs the command."""
+    settings: ChooseSettings = invocation.settings
+    path = invocation.flags.output_file
+    if path is not None:
+        check_writable(path)
+    texts = list(read_texts(invocation.arguments, invocation.flags.input_file))
+    check_some(texts)
+    limit_cpu_threads(invocation.flags.cpu_threads, settings.batch_size)
+    start_backend()
+    texts = [text for text in texts if text.strip()]
+    choices, gain = measure(settings, texts)
+    console = make_console()
+    console.print(results_table(choices))
+    console.print(notes(choices), style="dim", markup=False, soft_wrap=True)
+    said = advise(choices, gain)
+    for sentence in said.sentences:
+        console.print(sentence, markup=False, soft_wrap=True)
+    if said.flags:
+        for text in ("", f"spec-jax generate {said.flags} ...", "", said.gin):
+            console.print(text, markup=False, soft_wrap=True)
+    if path is not None:
+        write_whole(path, (choice.to_json() + "\n" for choice in choices))
+
+
+def measure(
+    settings: ChooseSettings, texts: Sequence[str]
+) -> tuple[list[Choice], BlockGain | None]:
+    """Measures every draft, and the block rule with the best one.
+
+    Returns:
+      The drafts' choices, best first, and what the block rule gains; None where it
+      is the token rule.
+    """
+    with make_console(stderr=True).status("loading the models") as status:
+        dtype, plain_dtype = fastest_dtypes(settings.dtype, settings.plain_dtype)
+        pair = settings.load_pair(dtype=dtype)
+        plain = pair if dtype == plain_dtype else settings.load_pair(dtype=plain_dtype)
+        for draft in settings.drafts:
+            pair.using(draft)  # what is missing is said before anything is measured
+        data = as_task(settings, texts, pair)
+        status.update("plain decoding")
+        outputs = decode_plainly(plain, data, settings.of_draft(settings.drafts[0]))
+        choices = [
+            choose(
+                pair,
+                plain,
+                data,
+                settings.of_draft(draft),
+                gammas=range(1, settings.most + 1),
+                outputs=outputs,
+                begin=lambda doing, draft=draft: status.update(f"{draft}: {doing}"),
+            )
+            for draft in settings.drafts
+        ]
+        choices.sort(key=lambda choice: -choice.speeds[choice.best])
+        status.update("the block rule")
+        return choices, block_gain(choices[0], pair, settings, outputs)
+
+
+def as_task(settings: ChooseSettings, texts: Sequence[str], pair: Pair) -> TaskData:
+    """The texts as examples of a task that is not scored.
+
+    Raises:
+      UsageError: if a text is too long.
+    """
+    task = get_task(settings.task)
+    prefix = task.prefix if settings.prefix is None else settings.prefix
+    limit = settings.max_input_length
+    examples = tuple(
+        TaskExample(
+            number,
+            encode_text(prefix + text, f"text {number + 1}", pair, limit),
+            "",
+            {},
+        )
+        for number, text in enumerate(texts)
+    )
+    longest = max(len(example.inputs) for example in examples)
+    return TaskData(task.name, examples, longest, settings.output_limit, lambda _: {})
+
+
+def block_gain(
+    choice: Choice, pair: Pair, settings: ChooseSettings, outputs: PlainOutputs
+) -> BlockGain | None:
+    """What the block rule gains at a choice's gamma; None where it cannot."""
+    gamma, draft = choice.gamma, choice.draft
+    greedy = choice.temperature <= GREEDY_TEMPERATURE
+    if gamma < 2 or greedy or draft not in WITH_LAWS:
+        return None
+    using, policy = pair.using(draft), sampling_policy(pair, settings)
+    speculative = using.speculative(gamma, policy)
+    gains = block_gains(speculative, using.params, outputs.batches, choice.task)
+    return gains[-1] if gains else None
+
+
+def advise(choices: Sequence[Choice], gain: BlockGain | None = None) -> Advice:
+    """What to use, or why nothing pays.
+
+    Args:
+      choices: best first.
+      gain: of the block rule with the first.
+    """
+    first = choices[0]
+    few = too_few(first)
+    if not first.gamma:
+        reasons = [f"  {choice.draft}: {why_not(choice)}." for choice in choices]
+        head = (
+            "No draft pays on these texts: plain decoding is the fastest, "
+            "`Pair.autoregressive` in Python. Why:"
+        )
+        return Advice((head, *reasons, *few))
+    block = gain is not None and gain.gain >= LEAST_GAIN
+    rule = "block" if block else "token"
+    sure = first.speed_low is None or first.speed_low > 1
+    use = "Use" if sure else "It may pay to use"
+    tokens, steps = first.tokens_per_run[first.gamma], _step(first, first.gamma)
+    sentences = [
+        f"{use} the draft {first.draft} with gamma {first.gamma} and the rule {rule}. "
+        f"Expect {first.speed:.2f} times plain decoding's speed{_interval(first)}: "
+        f"a run of the target brings {tokens:.2f} tokens and takes {steps:.2f} plain "
+        "steps."
+    ]
+    if not sure:
+        sentences.append(
+            "The interval reaches below 1: on other such texts it may be slower."
+        )
+    if block:
+        sentences.append(
+            f"The block rule brings {100 * (gain.gain - 1):.1f}% more tokens a run "
+            "than the token rule, of the same distribution."
+        )
+    flags = (
+        f"--draft={first.draft} --gamma={first.gamma} --rule={rule} "
+        f"--temperature={first.temperature:g} --batch_size={first.batch}"
+    )
+    gin = (
+        f"DRAFT = '{first.draft}'\nGAMMA = {first.gamma}\nRULE = '{rule}'\n"
+        f"TEMPERATURE = {first.temperature!r}\nBATCH_SIZE = {first.batch}"
+    )
+    for name, off in (("top_k", 0), ("top_p", 1.0), ("min_p", 0.0)):
+        if first.policy[name] != off:
+            flags += f" --{name}={first.policy[name]:g}"
+            gin += f"\n{name.upper()} = {first.policy[name]!r}"
+    return Advice((*sentences, *few), flags, gin)
+
+
+def why_not(choice: Choice) -> str:
+    """Why a draft does not pay, in words without an end."""
+    gamma = choice.best
+    verify, tokens = choice.verify_costs[gamma], choice.tokens_per_run[gamma]
+    least = min(cost / drafted for drafted, cost in choice.draft_costs.items())
+    if choice.alpha <= least:
+        return (
+            f"alpha {choice.alpha:.2f} is not above c {least:.2f}, so a drafted token "
+            "costs more than it saves at any gamma"
+        )
+    brings = (
+        f"with gamma {gamma} a run of the target brings {tokens:.2f} tokens and takes "
+        f"{_step(choice, gamma):.2f} plain steps"
+    )
+    if tokens > choice.draft_costs[gamma] + 1 and verify > 1:
+        calls = f"the target's call on {plural(gamma + 1, 'token')}"
+        return f"verification is too costly, {calls} takes {verify:.2f}; {brings}"
+    return f"{brings}; what is done once for a text adds to it"
+
+
+def too_few(choice: Choice) -> list[str]:
+    """What must be said of little data."""
+    tokens, texts = choice.alpha_tokens, choice.num_examples
+    if tokens >= FEW_TOKENS and choice.speed_low is not None:
+        return []
+    measured = f"{plural(texts, 'text')} with {plural(tokens, 'token')} of output"
+    return [f"{measured} say little: give more texts of the kind you decode."]
+
+
+def results_table(choices: Sequence[Choice]) -> Table:
+    """A row for each draft: what was measured, and the speed by gamma."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("draft")
+    for name in ("alpha", "c", "verify", "tok/run"):
+        table.add_column(name, justify="right")
+    gammas = list(choices[0].speeds)
+    for gamma in gammas:
+        table.add_column(f"g={gamma}", justify="right")
+    for choice in choices:
+        best, error = choice.best, choice.alpha_stderr
+        speeds = [
+            f"*{speed:.2f}" if gamma == choice.gamma else f"{speed:.2f}"
+            for gamma, speed in choice.speeds.items()
+        ]
+        table.add_row(
+            choice.draft,
+            f"{choice.alpha:.2f}" + ("" if error is None else f" ± {error:.2f}"),
+            f"{choice.c:.3f}",
+            f"{choice.verify_costs[best]:.2f}",
+            f"{choice.tokens_per_run[best]:.2f}",
+            *speeds,
+            style="green" if choice.gamma else None,
+        )
+    return table
+
+
+def notes(choices: Sequence[Choice]) -> str:
+    """How it was measured."""
+    first = choices[0]
+    return (
+        f"{first.pair}, {plural(first.num_examples, 'text')}, {first.alpha_tokens} "
+        f"tokens, T = {first.temperature:g}, batch {first.batch}; g: expected speed by "
+        "gamma, * the largest where it pays; c, verify and tok/run at the largest; "
+        f"plain in {first.plain_dtype}, others in {first.dtype}; {first.device}, "
+        f"threads: {first.cpu_threads}"
+    )
+
+
+def _step(choice: Choice, gamma: int) -> float:
+    """A step in plain steps."""
+    return choice.draft_costs[gamma] + choice.verify_costs[gamma]
+
+
+def _interval(choice: Choice) -> str:
+    if choice.speed_low is None:
+        return ""
+    return f" (95% interval {choice.speed_low:.2f} to {choice.speed_high:.2f})"
