@@ -64,6 +64,7 @@ class EvaluateRun:
       output_dir: for results.jsonl, table.md, config.gin and the examples.
       tasks: each is measured at each temperature.
       temperatures: see `tasks`.
+      gammas: each is measured, in place of that of the settings; None: that one.
       t5x_baseline: whether t5x's own sampling is timed too; None: where t5x is
         installed.
       dtype: of speculative decoding; None is the fastest here.
@@ -78,6 +79,7 @@ class EvaluateRun:
     output_dir: str
     tasks: TaskSource
     temperatures: tuple[float, ...] = (0.0, 1.0)
+    gammas: tuple[int, ...] | None = None
     t5x_baseline: bool | None = None
     dtype: str | None = None
     plain_dtype: str | None = None
@@ -87,6 +89,15 @@ class EvaluateRun:
         require(bool(self.output_dir), "want a folder in EVAL_OUTPUT_DIR, got none")
         for temperature in self.temperatures:
             SamplingPolicy(temperature=temperature)
+        if self.gammas is not None:
+            require(bool(self.gammas), "want at least one of GAMMAS, got none")
+            for gamma in self.gammas:
+                dataclasses.replace(self.settings, gamma=gamma)
+
+    @property
+    def gamma(self) -> int:
+        """The most drafted tokens of any step."""
+        return max(self.gammas or (self.settings.gamma,))
 
     def decode_shapes(self) -> tuple[tuple[int, int, int], ...]:
         """(rows, padded input length, most new tokens) of every program."""
@@ -128,9 +139,10 @@ def main(invocation) -> None:
         pairs = load_pairs(run)
     tasks = tasks or run.tasks.load(pairs[0].vocabulary)
     work = [
-        (data, dataclasses.replace(run.settings, temperature=temperature))
+        (data, dataclasses.replace(run.settings, temperature=temperature, gamma=gamma))
         for data in tasks
         for temperature in run.temperatures
+        for gamma in run.gammas or (run.settings.gamma,)
     ]
     kept_records(folder / RESULTS)
     # Not before: only then is it known which pair that is.
@@ -182,6 +194,8 @@ def measure(run, pairs: tuple[Pair, Pair], work, place: Place) -> list[Record]:
     ) as bar:
         for data, settings in work:
             name = f"{data.name}, T = {settings.temperature:g}"
+            if run.gammas:
+                name += f", gamma {settings.gamma}"
             shown = bar.add_task(name, total=None, doing="")
 
             def progress(done, total, doing, shown=shown):

@@ -66,7 +66,7 @@ def acceptances(
     3.1, theorem 3.5 and section 4.3.
     """
     along = (target, draft, policy, params, inputs, prompt, tokens, lengths, key)
-    return _along(*along, reduce=_overlap)
+    return reduced_along(*along, reduce=_overlap)
 
 
 def distributions(
@@ -82,7 +82,7 @@ def distributions(
 ) -> tuple[Float[Array, "b m v"], Float[Array, "b m v"]]:
     """p and q themselves at each token of an output; see `acceptances`."""
     along = (target, draft, policy, params, inputs, prompt, tokens, lengths, key)
-    return _along(*along, reduce=_both)
+    return reduced_along(*along, reduce=_both)
 
 
 def mean_acceptance(
@@ -116,10 +116,20 @@ def mean_acceptance(
     return Alpha(float(mean), stderr, int(total))
 
 
-def _along(
+def reduced_along(
     target, draft, policy, params, inputs, prompt, tokens, lengths, key, *, reduce
 ):
-    """What `reduce` makes of p and the draft's proposal at each token."""
+    """What `reduce` makes of p and the draft's proposal at each token.
+
+    Args:
+      target: see `acceptances`, as for all that is not said here.
+      reduce: from p [b, v] and a proposal of one token to an array of leading
+        dimension b. Equal ones share a program, so it is a function of a module or
+        an object of a frozen dataclass.
+
+    Returns:
+      What it gave, [b, m, ...], 0 past a row's length.
+    """
     return _scan(
         target,
         fixed_length(draft, gamma=1),

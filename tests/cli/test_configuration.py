@@ -30,6 +30,8 @@ FILES = {
     "evaluate": ["runs/evaluate.gin"],
     "compare": ["runs/compare.gin"],
     "sweep": ["runs/sweep.gin"],
+    "alpha": ["runs/alpha.gin"],
+    "lenience": ["runs/lenience.gin"],
     "train": ["runs/train.gin", "models/shipped_target.gin"],
 }
 

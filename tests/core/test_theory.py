@@ -5,58 +5,51 @@ import math
 import numpy as np
 import pytest
 
-from spec_jax.core import theory
-
-TABLE_1 = [
-    # alpha, gamma, operations, speed
-    (0.6, 2, 1.53, 1.96),
-    (0.7, 3, 1.58, 2.53),
-    (0.8, 2, 1.23, 2.44),
-    (0.8, 5, 1.63, 3.69),
-    (0.9, 2, 1.11, 2.71),
-    (0.9, 10, 1.60, 6.86),
-]
-TABLE_4 = [
-    # gamma, alpha, c, expected speed
-    (7, 0.75, 0.02, 3.2),
-    (7, 0.80, 0.04, 3.3),
-    (7, 0.82, 0.11, 2.5),
-    (7, 0.62, 0.02, 2.3),
-    (5, 0.68, 0.04, 2.4),
-    (3, 0.71, 0.11, 2.0),
-    (5, 0.65, 0.02, 2.4),
-    (5, 0.73, 0.04, 2.6),
-    (3, 0.74, 0.11, 2.0),
-    (5, 0.53, 0.02, 1.9),
-    (3, 0.55, 0.04, 1.8),
-    (3, 0.56, 0.11, 1.6),
-]
-FIGURE_3 = {
-    # alpha: the best gamma for c = .01, .02, .05, .1
-    0.5: (5, 4, 3, 2),
-    0.6: (7, 6, 4, 3),
-    0.7: (9, 8, 6, 4),
-    0.8: (14, 11, 8, 6),
-    0.9: (24, 19, 13, 10),
-}
+from spec_jax.core import paper, theory
 
 
-@pytest.mark.parametrize(("alpha", "gamma", "operations", "speed"), TABLE_1)
-def test_table_1(alpha, gamma, operations, speed):
-    assert theory.operations(alpha, gamma, 0.0) == pytest.approx(operations, abs=0.005)
-    assert theory.speedup(alpha, gamma, 0.0) == pytest.approx(speed, abs=0.005)
+@pytest.mark.parametrize("row", paper.TABLE_1, ids=str)
+def test_table_1(row):
+    """To the printed digits, c being 0."""
+    operations = theory.operations(row.alpha, row.gamma, 0.0)
+    assert f"{operations:.2f}" == f"{row.operations:.2f}"
+    speed = theory.speedup(row.alpha, row.gamma, 0.0)
+    assert f"{speed:.2f}" == f"{row.speed:.2f}"
 
 
-@pytest.mark.parametrize(("gamma", "alpha", "c", "expected"), TABLE_4)
-def test_table_4(gamma, alpha, c, expected):
+@pytest.mark.parametrize("row", paper.TABLE_2, ids=str)
+def test_table_4(row):
     """The printed alpha and c are rounded, hence 0.07."""
-    assert theory.speedup(alpha, gamma, c) == pytest.approx(expected, abs=0.07)
+    speed = theory.speedup(row.alpha, row.gamma, row.c)
+    assert speed == pytest.approx(row.expected, abs=0.07)
 
 
-@pytest.mark.parametrize("alpha", FIGURE_3)
-def test_figure_3(alpha):
-    costs = (0.01, 0.02, 0.05, 0.1)
-    assert tuple(theory.optimal_gamma(alpha, c) for c in costs) == FIGURE_3[alpha]
+@pytest.mark.parametrize("row", paper.FIGURE_3, ids=str)
+def test_figure_3(row):
+    """The steps of the curves at the values of alpha that were read off."""
+    best = [theory.optimal_gamma(row.alpha, c) for c in paper.FIGURE_3_COSTS]
+    assert tuple(best) == row.gammas
+
+
+@pytest.mark.parametrize("c", paper.FIGURE_3_COSTS)
+def test_the_curves_of_figure_3_rise(c):
+    """A better draft is worth more tokens; a dearer one fewer."""
+    alphas = np.linspace(0.05, 0.95, 19)
+    best = [theory.optimal_gamma(alpha, c) for alpha in alphas]
+    assert best == sorted(best)
+    dearer = [theory.optimal_gamma(alpha, 2 * c) for alpha in alphas]
+    assert all(one >= two for one, two in zip(best, dearer))
+
+
+def test_figures_2_and_4_at_their_printed_gammas():
+    """Curves of tokens a run end at gamma + 1, the last at 1 / (1 - alpha)."""
+    for gamma in paper.FIGURE_2_GAMMAS[:-1]:
+        assert theory.expected_tokens(1.0, gamma) == gamma + 1
+    assert theory.expected_tokens(0.8, paper.FIGURE_2_GAMMAS[-1]) == pytest.approx(5)
+    for row in paper.TABLE_1:
+        assert theory.expected_tokens(row.alpha, row.gamma) == theory.speedup(
+            row.alpha, row.gamma, 0.0
+        )
 
 
 def test_limits_at_alpha_one():
