@@ -9,7 +9,7 @@ from rich.progress import Progress as Bar
 
 from spec_jax.cli.decoding import fastest_dtypes
 from spec_jax.cli.errors import UsageError
-from spec_jax.cli.resuming import check_steps, warn_of_changes
+from spec_jax.cli.resuming import check_steps, say_resumed
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
 from spec_jax.cli.settings import positive, require
 from spec_jax.cli.task_source import TaskSource
@@ -100,8 +100,9 @@ def main(invocation) -> None:
     for data in (*train, *validation):
         check_ids(data, pair.target.config.vocab_size)
     config = invocation.operative_config()
-    if check_steps(folder, run.settings.steps, console):
-        warn_of_changes(folder, config, console)
+    done = check_steps(folder, run.settings.steps)
+    if done:
+        say_resumed(folder, done, run.settings.steps, config, console)
     write_whole(folder / "config.gin", config)
     maker = _Examples(run, pair, console)
     held_out = {

@@ -17,7 +17,7 @@ FREE = frozenset(
 _BINDING = re.compile(r"^([\w./]+) =", re.MULTILINE)
 
 
-def check_steps(folder: pathlib.Path, steps: int, console: Console) -> int:
+def check_steps(folder: pathlib.Path, steps: int) -> int:
     """How far an earlier run in the folder came; 0 where there is none.
 
     Raises:
@@ -32,13 +32,23 @@ def check_steps(folder: pathlib.Path, steps: int, console: Console) -> int:
             f"{folder} is already at step {done}, TRAIN_STEPS is {steps}: give more "
             "steps or another MODEL_DIR"
         )
-    if done == steps:
-        console.print(f"already at step {done}: only the export is written")
     return done
 
 
-def warn_of_changes(folder: pathlib.Path, config: str, console: Console) -> None:
-    """Says what is bound otherwise than when the run in the folder began."""
+def say_resumed(
+    folder: pathlib.Path, done: int, steps: int, config: str, console: Console
+) -> None:
+    """Says that nothing is left to train, and what is bound otherwise than before.
+
+    Args:
+      folder: of the run.
+      done: steps of an earlier run.
+      steps: in all.
+      config: as gin writes it, of the run that goes on.
+      console: to say it on.
+    """
+    if done == steps:
+        console.print(f"already at step {done}: only the export is written")
     file = folder / "config.gin"
     before = file.read_text(encoding="utf-8") if file.exists() else ""
     for change in changes(before, config):

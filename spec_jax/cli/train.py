@@ -6,7 +6,7 @@ import pathlib
 import shutil
 
 from spec_jax.cli.errors import UsageError
-from spec_jax.cli.resuming import check_steps, warn_of_changes
+from spec_jax.cli.resuming import check_steps, say_resumed
 from spec_jax.cli.runtime import start_backend
 from spec_jax.cli.settings import positive, require
 from spec_jax.cli.terminal import make_console, plural
@@ -82,9 +82,10 @@ def main(invocation) -> None:
     for task in tasks:
         check_corpus(run.data_dir, task)
     config = invocation.operative_config()
-    if check_steps(folder, run.settings.steps, console):
+    done = check_steps(folder, run.settings.steps)
+    if done:
         check_resumed(folder, vocabulary)
-        warn_of_changes(folder, config, console)
+        say_resumed(folder, done, run.settings.steps, config, console)
 
     def rows_of(task: TextTask, split: str) -> list[TokenRow]:
         rows = read_rows(corpus_path(run.data_dir, task, split), task)

@@ -42,7 +42,8 @@ def divergence(
     if name == "reverse_kl":
         return _kl(log_q, log_p)
     if name == "jsd":
-        log_m = jnp.logaddexp(log_p + jnp.log(weight), log_q + jnp.log1p(-weight))
+        m = weight * jnp.exp(log_p) + (1 - weight) * jnp.exp(log_q)
+        log_m = jnp.log(jnp.where(m > 0, m, 1.0))  # a barred token counts nothing
         return weight * _kl(log_p, log_m) + (1 - weight) * _kl(log_q, log_m)
     if name == "tv":
         return 0.5 * jnp.sum(jnp.abs(jnp.exp(log_p) - jnp.exp(log_q)), axis=-1)

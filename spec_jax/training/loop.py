@@ -103,8 +103,9 @@ def initial_state(network: Transformer, optimizer, seed: int) -> TrainState:
 
 
 def state_of(params, optimizer) -> TrainState:
-    """The state before the first step from these parameters, which become float32."""
-    params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
+    """The state before the first step, from copies of these parameters in float32."""
+    # A step takes its state's memory, so it must not be the caller's.
+    params = jax.tree.map(lambda x: jnp.array(x, jnp.float32), params)
     return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))
 
 

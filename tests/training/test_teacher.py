@@ -96,11 +96,11 @@ def test_a_killed_run_goes_on_at_the_first_missing_part(setting, tmp_path, monke
     with pytest.raises(KeyboardInterrupt):
         write(setting, path, rows(11), progress=kill)
     assert not path.exists()
-    decoded, real = [], teacher._decode
+    decoded, real = [], teacher.decode_ids
     monkeypatch.setattr(
         teacher,
-        "_decode",
-        lambda *args: decoded.append(len(args[4])) or real(*args),
+        "decode_ids",
+        lambda *args: decoded.append(len(args[2])) or real(*args),
     )
     write(setting, path, rows(11))
     assert decoded == [4, 3]  # the part that was killed and the one after it
@@ -124,11 +124,11 @@ def test_parts_of_another_run_are_not_taken(setting, tmp_path, monkeypatch, chan
 
     with pytest.raises(KeyboardInterrupt):
         write(setting, path, corpus, progress=kill)
-    decoded, real = [], teacher._decode
+    decoded, real = [], teacher.decode_ids
     monkeypatch.setattr(
         teacher,
-        "_decode",
-        lambda *args: decoded.append(len(args[4])) or real(*args),
+        "decode_ids",
+        lambda *args: decoded.append(len(args[2])) or real(*args),
     )
     write(setting, path, **({"corpus": corpus} | change))
     assert decoded == ([2] if "corpus" in change else [4, 2])
