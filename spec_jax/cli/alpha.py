@@ -98,6 +98,11 @@ class AlphaRun:
         """The last pair, which a dry run counts: by custom the one of most memory."""
         return [*self.pairs.values()][-1]
 
+    @property
+    def rows(self) -> int:
+        """Of the calls that decide how many threads there are."""
+        return self.settings.batch
+
     def decode_shapes(self) -> tuple[tuple[int, int, int], ...]:
         """(rows, padded input length, most new tokens) of every program."""
         shapes = {
@@ -137,7 +142,7 @@ def measure(
     """
     folder = pathlib.Path(run.output_dir)
     check_writable(os.path.join(run.output_dir, RECORDS), appended=True)
-    limit_cpu_threads(invocation.flags.cpu_threads, run.settings.batch)
+    limit_cpu_threads(invocation.flags.cpu_threads, run.rows)
     start_backend()
     tasks = load_tasks(run)
     known = kept_records(folder / RECORDS)

@@ -50,6 +50,11 @@ class LenienceRun(alpha.AlphaRun):
         """Drafted tokens of the longest step."""
         return self.speed.gamma if self.speed_examples else 1
 
+    @property
+    def rows(self) -> int:
+        """One where one row at a time is timed."""
+        return self.speed.batch if self.speed_examples else self.settings.batch
+
 
 def main(invocation) -> None:
     """Runs the command; lines that are there are not measured again."""

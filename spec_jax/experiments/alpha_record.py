@@ -188,7 +188,6 @@ def outputs_head(
         "target": target_digest,
         "dtype": pair.dtype.name,
         "device": describe_device(),
-        "cpu_threads": cpu_threads(),
         "versions": versions(),
     }
 

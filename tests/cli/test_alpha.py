@@ -1,0 +1,149 @@
+"""`spec-jax alpha` and `lenience` from end to end; killed runs go on."""
+
+import json
+
+import pytest
+
+from spec_jax.experiments.alpha_record import AlphaRecord
+from spec_jax.experiments.record import read_records
+
+TOKENS = 20
+SHORT = (
+    "--gin.MIXTURE_OR_TASK_NAME=ende",
+    "--gin.DRAFTS=lookup",
+    "--gin.BATCH_SIZE=2",
+    "--gin.INPUT_LENGTHS=256",
+    # Random weights never end a text.
+    "--gin.TASK_FEATURE_LENGTHS={'inputs': 256, 'targets': 6}",
+)
+
+
+def read(folder):
+    return read_records(folder / "alpha.jsonl", AlphaRecord)
+
+
+def without_date(records):
+    return [{**json.loads(r.to_json()), "date": ""} for r in records]
+
+
+@pytest.mark.slow
+def test_alpha_goes_on_where_it_was(run, fails, pair_flags, tmp_path):
+    """Two pairs by name, a copy as a draft; every figure again after a kill."""
+    both = "--gin.PAIRS={'small': @load_pair, 'large': @load_pair}"
+    command = ["alpha", *SHORT, *pair_flags, both, "--gin.TEMPERATURES=0"]
+    command += [f"--gin.NUM_TOKENS={TOKENS}", f"--gin.EVAL_OUTPUT_DIR={tmp_path}"]
+    outcome = run(*command)
+    assert outcome.status == 0, outcome
+    records = read(tmp_path)
+    assert [r.draft_name for r in records] == ["small", "lookup", "large"]
+    assert {(r.task, r.temperature, r.lenience) for r in records} == {("ende", 0, 1)}
+    # Four texts of six tokens, the last one cut.
+    assert {(r.tokens, r.num_examples) for r in records} == {(TOKENS, 4)}
+    small, lookup, large = records
+    assert small.alpha == large.alpha and lookup.run != small.run
+    table = (tmp_path / "table.md").read_text()
+    assert table in outcome.out
+    head, _, *rows = table.splitlines()
+    assert head == "| task | draft | T = 0 | paper |"
+    assert [row.split(" | ")[1] for row in rows[:3]] == ["small", "large", "lookup"]
+    assert [row.split(" | ")[3] for row in rows[:3]] == ["0.75 |", "0.82 |", " |"]
+    assert f"NUM_TOKENS = {TOKENS}" in (tmp_path / "config.gin").read_text()
+
+    # As if it had been killed: in the lines, and in the outputs.
+    path = tmp_path / "alpha.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + lines[1][:30])
+    (outputs,) = (tmp_path / "outputs").iterdir()
+    whole = outputs.read_text()
+    assert len(whole.splitlines()) == 1 + 4
+    outputs.write_text("".join(whole.splitlines(keepends=True)[:2]) + '{"ind')
+    assert run(*command).status == 0
+    assert outputs.read_text() == whole
+    kept = [line for line in path.read_text().splitlines() if line.endswith("}")]
+    again = [AlphaRecord.from_json(line) for line in kept]
+    assert again[0] == small
+    assert without_date(again) == without_date(records)
+    assert (tmp_path / "table.md").read_text() == table
+
+    # More tokens go on from the outputs that are there.
+    assert run(*command, f"--gin.NUM_TOKENS={TOKENS + 5}").status == 0
+    assert outputs.read_text().startswith(whole)
+    assert len(outputs.read_text().splitlines()) == 1 + 6
+
+    outputs.write_text(whole.splitlines(keepends=True)[0] + '{"index": 0}\n')
+    assert f"{outputs}, line 2: no output of an example" in fails(*command)
+
+
+@pytest.mark.slow
+def test_lenience_measures_all_from_one_pass_and_speeds(run, pair_flags, tmp_path):
+    command = ["lenience", *SHORT, *pair_flags, f"--gin.EVAL_OUTPUT_DIR={tmp_path}"]
+    command += ["--gin.TEMPERATURES=1", "--gin.LENIENCES=1,.5", "--gin.NUM_TOKENS=12"]
+    command += ["--gin.SPEED_EXAMPLES=1", "--gin.REPEATS=1", "--gin.GAMMA=2"]
+    command += ["--gin.PLAIN_DTYPE=float32"]
+    outcome = run(*command)
+    assert outcome.status == 0, outcome
+    records = read(tmp_path)
+    assert [(r.draft_name, r.lenience) for r in records] == [
+        (name, lenience) for name in ("model", "lookup") for lenience in (1, 0.5)
+    ]
+    assert records[0].alpha < records[1].alpha
+    assert len({r.run for r in records}) == 2
+    speeds = [json.loads(line) for line in (tmp_path / "results.jsonl").open()]
+    assert [(r["rule"], r["lenience"], r["gamma"]) for r in speeds] == [
+        ("token", None, 2),
+        ("lenient", 0.5, 2),
+    ]
+    table = (tmp_path / "table.md").read_text()
+    assert table.startswith("| task | T | draft | l = 1 | l = 0.5 |")
+    assert "Speed at T = 0 over plain decoding, gamma 2" in table
+
+    # Alone, the missing one is measured again, and is the same.
+    path = tmp_path / "alpha.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:3]))
+    assert run(*command).status == 0
+    assert without_date(read(tmp_path)) == without_date(records)
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.slow
+def test_evaluate_over_gammas(run, fails, pair_flags, tmp_path):
+    """Figures 2 and 4: records that differ in gamma."""
+    command = ["evaluate", *pair_flags, f"--gin.EVAL_OUTPUT_DIR={tmp_path}"]
+    command += ["--gin.MIXTURE_OR_TASK_NAME=ende", "--gin.TEMPERATURES=0"]
+    command += ["--gin.NUM_EXAMPLES=1", "--gin.REPEATS=1", "--gin.PLAIN_DTYPE=float32"]
+    command.append("--gin.TASK_FEATURE_LENGTHS={'inputs': 256, 'targets': 6}")
+    outcome = run(*command, "--gin.GAMMAS=1,3")
+    assert outcome.status == 0, outcome
+    records = [json.loads(line) for line in (tmp_path / "results.jsonl").open()]
+    assert [record["gamma"] for record in records] == [1, 3]
+    assert records[0]["alpha"] == records[1]["alpha"]
+    assert "ende, T = 0, gamma 3: " in outcome.err
+    # One that is measured already is not measured again.
+    assert "1 of 1 examples are there" in run(*command, "--gin.GAMMA=3").err
+    assert "gamma >= 1" in fails(*command, "--gin.GAMMAS=2,0")
+    assert "want at least one of GAMMAS" in fails(*command, "--gin.GAMMAS=()")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["alpha", "--gin.DRAFTS=model"], "want DRAFTS of unigram, bigram"),
+        (["alpha", "--gin.DRAFTS=trigram"], "got 'trigram'"),
+        (["alpha", "--gin.PAIRS={}"], "want PAIRS as {'NAME': @load_pair}"),
+        (["alpha", "--gin.PAIRS={'small': 3}"], "want PAIRS as {'NAME': @load_pair}"),
+        (["alpha", "--gin.PAIRS=3"], "alpha.pairs wants a dict"),
+        (["alpha", "--gin.PAIRS={'lookup': %PAIR}"], "want each draft once"),
+        (["alpha", "--gin.TEMPERATURES=()"], "want at least one of TEMPERATURES"),
+        (["alpha", "--gin.TEMPERATURES=-1"], "temperature finite and >= 0"),
+        (["alpha", "--gin.NUM_TOKENS=0"], "want num_tokens >= 1"),
+        (["alpha", "--gin.EVAL_OUTPUT_DIR="], "want a folder in EVAL_OUTPUT_DIR"),
+        (["alpha", "--gin.EVAL_OUTPUT_DIR=/dev/null/x"], "cannot write /dev/null/x"),
+        (["alpha", "--gin.DATA_DIR=/missing"], "spec-jax data debian"),
+        (["lenience", "--gin.LENIENCES=1,0"], "want lenience in (0, 1], got 0"),
+        (["lenience", "--gin.LENIENCES=()"], "want at least one lenience"),
+        (["lenience", "--gin.SPEED_EXAMPLES=-1"], "want SPEED_EXAMPLES >= 0"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_measured(fails, argv, said):
+    assert said in fails(*argv)
