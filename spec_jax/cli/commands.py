@@ -231,6 +231,22 @@ COMMANDS = (
         base="runs/lenience.gin",
     ),
     Command(
+        name="report",
+        summary="one page of tables and pictures from results, beside the paper's",
+        example="spec-jax report docs/results --output_dir=report",
+        module="spec_jax.cli.report",
+        arguments="RESULTS...",
+        flags=(
+            Flag(
+                "output_dir",
+                Path,
+                "where report.html and pictures/ go",
+                default="report",
+                short="o",
+            ),
+        ),
+    ),
+    Command(
         name="train",
         summary="train a target or a draft; a killed run goes on where it was",
         example=(

@@ -35,10 +35,10 @@ def main(invocation) -> None:
     with console.status("drawing"):
         for picture in made.pictures:
             path = folder / PICTURES / picture.name
-            write_whole(f"{path}.svg", svg(picture.drawing, alone=True))
+            write_whole(f"{path}.svg", svg(picture.alone, alone=True))
             if with_png:
                 with whole_file(f"{path}.png") as part:
-                    part.write_bytes(png(picture.drawing))
+                    part.write_bytes(png(picture.alone))
     # Last: where it is, all of it is.
     write_whole(folder / PAGE, made.html)
     for text in (*results.notes, *(f"left out, {text}" for text in made.absent)):

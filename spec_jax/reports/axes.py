@@ -206,3 +206,33 @@ def key(entries: Sequence, x: float, y: float, right: float) -> list:
         shapes.append(Label(x + 24, y + 4, name, "ink", "start", SIZE))
         x += width
     return shapes
+
+
+def beside(places: Sequence[tuple[float, float]], names: Sequence[str]) -> list:
+    """Small names at points, left out where there is no room.
+
+    Args:
+      places: pixels of the points.
+      names: as many; '' for none.
+    """
+    size, high = 10.0, 9.0
+    taken = [(x, y, 10.0) for x, y in places]  # middles and widths
+    shapes: list = []
+    for (x, y), name in zip(places, names, strict=True):
+        if not name:
+            continue
+        wide = text_width(name, size)
+        away = 8 + wide / 2
+        for across, down in (
+            *((away, 8), (away, -8), (-away, -8), (-away, 8)),
+            *((away + 3, 0), (-away - 3, 0), (0, -12), (0, 14)),
+        ):
+            at, level = x + across, y + down
+            if all(
+                abs(at - a) > (wide + w) / 2 + 1 or abs(level - b) > high
+                for a, b, w in taken
+            ):
+                taken.append((at, level, wide))
+                shapes.append(Label(at, level + 3.5, name, "ink", "middle", size))
+                break
+    return shapes

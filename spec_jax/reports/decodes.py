@@ -88,6 +88,7 @@ def _decoded_text(trace: TraceRecord) -> Picture:
         title,
         trace.source,
         drawing,
+        title,
     )
 
 

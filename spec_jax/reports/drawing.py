@@ -171,6 +171,20 @@ def svg(drawing: Drawing, alone: bool = False) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
+def headed(drawing: Drawing, text: str) -> Drawing:
+    """A picture with a line above it that says what it shows."""
+    high = 30.0
+    moved: list[Shape] = [Label(8, 22, text, "ink", size=15, bold=True)]
+    for shape in drawing.shapes:
+        if isinstance(shape, Line):
+            points = tuple((x, y + high) for x, y in shape.points)
+            moved.append(dataclasses.replace(shape, points=points))
+        else:
+            moved.append(dataclasses.replace(shape, y=shape.y + high))
+    width = max(drawing.width, text_width(text, 15) * 1.1 + 16)
+    return Drawing(width, drawing.height + high, tuple(moved), drawing.title)
+
+
 def colors(selector: str) -> str:
     """CSS variables with the colours, by what the reader prefers."""
     light, dark = (

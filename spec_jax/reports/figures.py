@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from spec_jax.core import paper, theory
-from spec_jax.reports.axes import Chart, chart, round_up
+from spec_jax.reports.axes import Chart, beside, chart, round_up
 from spec_jax.reports.drawing import (
     MARKERS,
     SERIES,
     Drawing,
     Label,
     Line,
+    headed,
 )
 from spec_jax.reports.results import Results, draft_name, rows
 
@@ -30,12 +31,19 @@ class Picture:
       heading: above it.
       caption: below it.
       drawing: itself.
+      title: in a file of its own; '' takes the drawing's.
     """
 
     name: str
     heading: str
     caption: str
     drawing: Drawing
+    title: str = ""
+
+    @property
+    def alone(self) -> Drawing:
+        """The drawing as a file of its own, with its title in it."""
+        return headed(self.drawing, self.title or self.drawing.title)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +63,7 @@ class Point:
       tokens_per_run: measured.
       speed: over plain decoding.
       rule: of verification.
+      place: pair, device and jax; speeds of two of them are not compared.
     """
 
     task: str
@@ -69,6 +78,7 @@ class Point:
     tokens_per_run: float
     speed: float
     rule: str
+    place: tuple[str, str, str]
 
     @property
     def tip(self) -> str:
@@ -82,9 +92,22 @@ class Point:
 
 
 def points(results: Results) -> list[Point]:
-    """Lossless measurements with a fixed gamma; `evaluate`'s before `sweep`'s."""
+    """Of each draft, temperature, gamma, batch and rule the newest measurement."""
     found: dict[tuple, Point] = {}
-    every = [row.record for row in rows(results.records)] + list(results.sweeps)
+    for point in points_by_place(results):
+        found.setdefault((*dataclasses.astuple(point)[:5], point.rule), point)
+    return list(found.values())
+
+
+def points_by_place(results: Results) -> list[Point]:
+    """Lossless measurements with a fixed gamma, the newest first.
+
+    Those of `evaluate` go before those of `sweep`.
+    """
+    found: dict[tuple, Point] = {}
+    every: list = [row.record for row in rows(results.records)]
+    every.sort(key=lambda record: record.date, reverse=True)
+    every += results.sweeps
     for line in every:
         if not line.lossless or line.lengths != "fixed" or line.rule == "coupled":
             continue
@@ -101,18 +124,10 @@ def points(results: Results) -> list[Point]:
             line.tokens_per_run,
             line.speedup,
             line.rule,
+            (getattr(line, "pair", ""), line.device, line.versions.get("jax", "")),
         )
-        found.setdefault(
-            (
-                point.task,
-                point.draft,
-                point.temperature,
-                point.gamma,
-                point.batch,
-                point.rule,
-            ),
-            point,
-        )
+        key = (*dataclasses.astuple(point)[:5], point.rule, point.place)
+        found.setdefault(key, point)
     return list(found.values())
 
 
@@ -187,7 +202,7 @@ def figure_2(results: Results, style: Styles) -> list[Picture]:
         found.append(
             _picture(
                 f"figure2-{slug(task)}",
-                f"{task}",
+                _heading(task, chosen),
                 caption,
                 frame,
                 shapes,
@@ -315,7 +330,7 @@ def figure_4(results: Results, style: Styles) -> list[Picture]:
         found.append(
             _picture(
                 f"figure4-{slug(task)}",
-                f"{task}",
+                _heading(task, chosen),
                 caption,
                 frame,
                 shapes,
@@ -332,7 +347,7 @@ def _gamma_curves(frame: Chart, gammas, chosen: Sequence[Point]) -> list:
     others = sorted({p.gamma for p in chosen} - set(gammas))
     leftmost = max(gammas)
     for gamma in [*others, *gammas]:
-        role, width = ("grid", 1.2) if gamma in others else ("muted", 1.3)
+        role, width = ("muted", 1.3) if gamma in gammas else ("ink", 1.3)
         curve = [
             (alpha, theory.expected_tokens(alpha, gamma))
             for alpha in ALPHAS
@@ -355,21 +370,21 @@ def _measured(
 ) -> list:
     """Points with alpha's standard error, and their gamma where there is room."""
     shapes: list = []
-    taken = [(frame.x(p.alpha), frame.y(y)) for p, y in places]
     for p, y in places:
         shapes += frame.error(p.alpha, y, p.alpha_stderr, style.role(p.draft))
     for p, y in places:
         marker = style(p.draft, p.temperature == 0)
         shapes.append(frame.point(p.alpha, y, tip=p.tip, **marker))
-    for (p, _), (x, y) in zip(places, list(taken), strict=True):
-        for across, down in ((11, 8), (11, -8), (-11, -8), (-11, 8), (13, 0), (-13, 0)):
-            middle = x + across, y + down
-            if all(abs(middle[0] - a) > 10 or abs(middle[1] - b) > 9 for a, b in taken):
-                place = middle[0], middle[1] + 3.5
-                shapes.append(Label(*place, f"{p.gamma}", "ink", "middle", 10))
-                taken.append(middle)
-                break
-    return shapes
+    alike = len({p.gamma for p, _ in places}) == 1
+    at = [(frame.x(p.alpha), frame.y(y)) for p, y in places]
+    names = ["" if alike else f"{p.gamma}" for p, _ in places]
+    return shapes + beside(at, names)
+
+
+def _heading(task: str, chosen: Sequence[Point]) -> str:
+    """The task, and the gamma where it is that of all points."""
+    gammas = {p.gamma for p in chosen}
+    return f"{task}, γ {gammas.pop()}" if len(gammas) == 1 else task
 
 
 def _picture(name, heading, caption, frame, shapes, style, chosen) -> Picture:

@@ -76,7 +76,7 @@ def markup(table: Table) -> str:
             if cell.paper:
                 body += f'<span class="paper">paper {html.escape(cell.paper)}</span>'
             if cell.under:
-                body += f"<br>{html.escape(cell.under)}"
+                body += f'<span class="paper">{html.escape(cell.under)}</span>'
             cells.append(
                 f'<td class="{kind}">{body}</td>' if kind else f"<td>{body}</td>"
             )
@@ -157,7 +157,6 @@ def table_2(results: Results) -> list[Table]:
 
 def _table_2(chosen: Sequence[Row]) -> Table:
     records = [row.record for row in chosen]
-    first = records[0]
     plain = all(r.rule == "token" and r.lengths == "fixed" for r in records)
     with_t5x = any(r.baseline for r in records)
     headers = ["draft", "batch", "gamma", "speed"]
@@ -178,13 +177,20 @@ def _table_2(chosen: Sequence[Row]) -> Table:
         if group not in lines:
             lines.append(group)
         lines.append(tuple(_cells(row, plain, with_t5x)))
+    pair, device, threads, jax = setting(records[0])
+    shown = "" if threads is None else f", {_threads(threads)}"
     return Table(
-        f"{first.pair}, jax {first.versions.get('jax', '?')}, {first.device}",
+        f"{pair}, jax {jax}, {device}{shown}",
         tuple(headers),
         tuple(lines),
         1,
         _notes(records),
     )
+
+
+def _threads(count: int) -> str:
+    """1 thread, 2 threads."""
+    return f"{count} thread{'' if count == 1 else 's'}"
 
 
 def _order(record: Record, tasks: Sequence[str]) -> tuple:
@@ -214,11 +220,10 @@ def _cells(row: Row, plain: bool, with_t5x: bool) -> list[Cell | str]:
     rule = r.rule if r.lenience is None else f"{r.rule} {r.lenience:g}"
     found: list[Cell | str] = [draft_name(r), f"{r.batch}"]
     found.append(Cell(cells["gamma"], printed("gamma", "d")))
-    speed = cells["speed"]
-    if row.times > 1:
-        speed += f" ({row.least:.2f} to {row.most:.2f})"
+    spread = f"{row.least:.2f} to {row.most:.2f}" if row.times > 1 else ""
     # The paper's is over t5x; that column has it where there is one.
-    found.append(Cell(speed, "" if with_t5x else printed("speed", ".1f"), strong=True))
+    beside = "" if with_t5x else printed("speed", ".1f")
+    found.append(Cell(cells["speed"], beside, spread, strong=True))
     if with_t5x:
         over = "-" if r.baseline is None else f"{r.baseline['speedup']:.2f}"
         found.append(Cell(over, printed("speed", ".1f")))

@@ -7,7 +7,7 @@ from spec_jax.experiments.record import Record
 from spec_jax.reports.axes import SIZE, WIDTH, Scale, key, round_up, ticks
 from spec_jax.reports.drawing import Box, Drawing, Label, Line, Marker, text_width
 from spec_jax.reports.figures import Picture, Styles, slug
-from spec_jax.reports.results import Results, Row, draft_name, rows
+from spec_jax.reports.results import Results, Row, choice, draft_name, rows
 
 
 def overview(results: Results, style: Styles) -> list[Picture]:
@@ -47,7 +47,7 @@ def _speeds(task, chosen: Sequence[Row], every: Sequence[Record], style) -> Draw
     largest = max([largest, 1.5, *(row.most for row in chosen)])
     high = round_up(max([largest, *(row.speed for row in shown if row)]))
     left = min(16 + max(text_width(name, SIZE) for name in names), 230.0)
-    scale = Scale(0, high, left + 10, WIDTH - 52)
+    scale = Scale(0, high, left + 10, WIDTH - 62)
     top, height = 26.0, 25.0
     shapes: list = []
     y, last = top, None
@@ -58,7 +58,7 @@ def _speeds(task, chosen: Sequence[Row], every: Sequence[Record], style) -> Draw
             y, last = y + height + 4, record.temperature
         places.append((y + 10, None))
         y += height
-    for value in ticks(0, high, 5):
+    for value in ticks(0, high, max(2, int((WIDTH - 72 - left) / 50))):
         x, one = scale(value), value == 1
         line = ((x, top), (x, y))
         shapes.append(Line(line, "ink" if one else "grid", 1.4 if one else 1))
@@ -101,7 +101,7 @@ def _speeds(task, chosen: Sequence[Row], every: Sequence[Record], style) -> Draw
 
 
 def _name(record: Record, every: Sequence[Record], gamma: bool = True) -> str:
-    """A row's name: its draft, gamma, and what else differs among rows."""
+    """A row's name: its draft, gamma, and what it takes to tell it from others."""
     name = draft_name(record)
     if gamma:
         name += f", γ {record.gamma}"
@@ -110,14 +110,15 @@ def _name(record: Record, every: Sequence[Record], gamma: bool = True) -> str:
         name += "" if record.lenience is None else f" {record.lenience:g}"
     if record.lengths != "fixed":
         name += f", {record.lengths}"
-    if len({short(r.versions.get("jax", "")) for r in every}) > 1:
-        name += f", jax {short(record.versions.get('jax', '?'))}"
-    for field in ("pair", "dtype", "device"):
-        if len({getattr(r, field) for r in every}) > 1:
-            name += f", {getattr(record, field)}"
+    others = [r for r in every if choice(r)[:8] == choice(record)[:8]]
+    for told in (_jax, lambda r: r.pair, lambda r: r.dtype, lambda r: r.device):
+        if len({told(r) for r in others}) > 1:
+            name += f", {told(record)}"
+            others = [r for r in others if told(r) == told(record)]
     return name
 
 
-def short(version: str) -> str:
-    """The first two numbers of a version."""
-    return ".".join(version.split(".")[:2])
+def _jax(record: Record) -> str:
+    """The first two numbers of jax's version."""
+    version = record.versions.get("jax", "?")
+    return f"jax {'.'.join(version.split('.')[:2])}"

@@ -58,7 +58,8 @@ figure{margin:0;min-width:0}
 figure h3{margin-top:0}
 svg{display:block;width:100%;height:auto}
 figcaption{max-width:62ch;margin-top:6px}
-.absent{border-left:3px solid var(--grid);padding:4px 0 4px 12px}
+dt{font-weight:600;margin-top:10px}
+dd{margin:0;max-width:70ch;overflow-wrap:anywhere}
 code{font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;
 font-size:.9em;overflow-wrap:anywhere}
 .runs{list-style:none;margin:8px 0;padding:0;font-family:ui-monospace,Menlo,Consolas,
@@ -275,7 +276,8 @@ def _page(results: Results, sections: Sequence[Section]) -> str:
         for section in sections
         if section.body
     )
-    body = "\n".join(map(_section, sections))
+    shown = [section for section in sections if section.body]
+    body = "\n".join([*map(_section, shown), _absent(sections)])
     sources = ", ".join(f"<code>{html.escape(file)}</code>" for file in results.files)
     notes = "".join(f"<li>{_inline(note)}</li>" for note in results.notes)
     # The policy lets nothing in: no script, font, picture or request.
@@ -324,7 +326,7 @@ def _cards(results: Results) -> str:
         said = f"; paper {row.speed:g}×" if row else ""
         items.append(
             f"<li><b>{record.speedup:.2f}×</b>"
-            f"{html.escape(record.task)}, T = {record.temperature:g}"
+            f"{html.escape(record.task)}, T\u00a0=\u00a0{record.temperature:g}"
             f'<br><span class="muted">draft {html.escape(name)}, '
             f"γ {record.gamma}, α {record.alpha:.2f}, "
             f"{record.tokens_per_run:.1f} tokens a run{said}</span></li>"
@@ -334,15 +336,24 @@ def _cards(results: Results) -> str:
 
 def _section(section: Section) -> str:
     lead = f"<p>{html.escape(section.lead)}</p>" if section.lead else ""
-    body = section.body
-    if not body:
-        lead = ""
-        body = (
-            f'<p class="absent muted">Nothing here yet. {_inline(section.absent)}</p>'
-        )
     return (
         f'<section id="{section.anchor}"><h2>{html.escape(section.heading)}</h2>'
-        f"{lead}{body}</section>"
+        f"{lead}{section.body}</section>"
+    )
+
+
+def _absent(sections: Sequence[Section]) -> str:
+    """What there is no result for, and the commands that make it."""
+    items = "".join(
+        f"<dt>{html.escape(section.heading)}</dt><dd>{_inline(section.absent)}</dd>"
+        for section in sections
+        if not section.body
+    )
+    if not items:
+        return ""
+    return (
+        '<section id="absent"><h2>Not measured yet</h2><p class="muted">No line of '
+        f"these is among the results.</p><dl>{items}</dl></section>"
     )
 
 

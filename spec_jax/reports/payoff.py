@@ -5,9 +5,17 @@ import math
 import numpy as np
 
 from spec_jax.core import paper, theory
-from spec_jax.reports.axes import chart, round_up
+from spec_jax.reports.axes import beside, chart, round_up
 from spec_jax.reports.drawing import Label, Line
-from spec_jax.reports.figures import Picture, Point, Styles, points, slug, tasks
+from spec_jax.reports.figures import (
+    Picture,
+    Point,
+    Styles,
+    points,
+    points_by_place,
+    slug,
+    tasks,
+)
 from spec_jax.reports.results import Results, draft_name, rows
 
 VERIFY_COSTS = (1.0, 1.25, 1.5, 2.0)
@@ -33,7 +41,7 @@ def positions(results: Results, style: Styles) -> list[Picture]:
             (0, 1),
             "place of the drafted token",
             "share of steps that keep it",
-            f"Acceptance by position, {task}",
+            f"Acceptance by position, {task}, T = {t:g}",
             x_ticks=range(1, longest + 1),
         )
         shapes: list = []
@@ -147,7 +155,7 @@ def lenience(results: Results, style: Styles) -> list[Picture]:
             (0, 1),
             "lenience l",
             "alpha",
-            f"alpha by lenience, {task}",
+            f"alpha by lenience, {task}, T = {t:g}",
             x_ticks=[-math.log(l) for l in names],
             tick_names=[f"{l:g}" for l in names],
         )
@@ -185,10 +193,14 @@ def lenience(results: Results, style: Styles) -> list[Picture]:
 
 def by_gamma(results: Results, style: Styles) -> list[Picture]:
     """Speed against gamma where several were measured or computed."""
-    measured = [p for p in points(results) if p.batch == 1 and p.rule == "token"]
     groups: dict[tuple, dict[int, Point]] = {}
-    for p in measured:
-        groups.setdefault((p.task, p.temperature, p.draft), {})[p.gamma] = p
+    by_place: dict[tuple, dict[int, Point]] = {}
+    for p in points_by_place(results):
+        if p.batch == 1 and p.rule == "token":
+            place = p.task, p.temperature, p.draft, p.place
+            by_place.setdefault(place, {}).setdefault(p.gamma, p)
+    for place, group in sorted(by_place.items(), key=lambda item: len(item[1])):
+        groups[place[:3]] = group  # the place with the most gammas comes last
     expected = {
         (c.task, c.temperature, draft_name(c)): c.speeds
         for c in results.choices
@@ -213,7 +225,7 @@ def by_gamma(results: Results, style: Styles) -> list[Picture]:
             (0, round_up(max(speeds) * 1.02)),
             "gamma",
             "times plain decoding",
-            f"Speed by gamma, {task}",
+            f"Speed by gamma, {task}, T = {t:g}",
             x_ticks=sorted(gammas),
         )
         shapes: list = [_even(frame)]
@@ -276,19 +288,20 @@ def by_temperature(results: Results, style: Styles) -> list[Picture]:
 def _speed_against(results, style, field: str, x_name: str, caption: str):
     """The fastest gamma by a field with at least two values, a picture a task."""
     found = []
-    best: dict[tuple, dict[float, Point]] = {}
-    for p in points(results):
-        if field == "batch":
-            place, head = (p.task, p.draft, p.temperature), f"T = {p.temperature:g}"
-        else:
-            if p.batch != 1:
-                continue
-            place, head = (p.task, p.draft, 0.0), ""
-        group = best.setdefault((*place, head), {})
+    lines: dict[tuple, dict[float, Point]] = {}
+    for p in points_by_place(results):
+        if field == "temperature" and p.batch != 1:
+            continue
+        warmth = p.temperature if field == "batch" else 0.0
+        group = lines.setdefault((p.task, p.draft, warmth, p.place), {})
         x = getattr(p, field)
         if x not in group or p.speed > group[x].speed:
             group[x] = p
-    best = {place: group for place, group in best.items() if len(group) > 1}
+    # Of one draft the line with the most values: places are not mixed.
+    best: dict[tuple, dict[float, Point]] = {}
+    for place, group in sorted(lines.items(), key=lambda item: len(item[1])):
+        if len(group) > 1:
+            best[place[:3]] = group
     for task in dict.fromkeys(place[0] for place in best):
         own = {place: group for place, group in best.items() if place[0] == task}
         xs = sorted({x for group in own.values() for x in group})
@@ -305,7 +318,7 @@ def _speed_against(results, style, field: str, x_name: str, caption: str):
             x_log=log,
         )
         shapes: list = [_even(frame)]
-        for (_, draft, t, _), group in own.items():
+        for (_, draft, t), group in own.items():
             at = sorted(group.items())
             dash = (4, 3) if log and t else ()
             line = frame.curve(
@@ -315,7 +328,7 @@ def _speed_against(results, style, field: str, x_name: str, caption: str):
             for x, p in at:
                 marker = style(draft, not (log and t))
                 shapes.append(frame.point(x, p.speed, tip=p.tip, **marker))
-        warm = [t for _, _, t, _ in own] if log else []
+        warm = [t for _, _, t in own] if log else []
         legend = style.legend([place[1] for place in own], warm)
         found.append(
             Picture(
@@ -361,10 +374,10 @@ def by_cost(results: Results, style: Styles) -> list[Picture]:
                     p.c, p.alpha, tip=p.tip, **style(p.draft, p.temperature == 0)
                 )
             )
-            beside = f"{p.verify_cost:.2f}"
-            shapes.append(
-                Label(frame.x(p.c) + 7, frame.y(p.alpha) + 11, beside, "ink", size=9.5)
-            )
+        shapes += beside(
+            [(frame.x(p.c), frame.y(p.alpha)) for p in chosen],
+            [f"{p.verify_cost:.2f}" for p in chosen],
+        )
         legend = [
             ({"kind": "line", "role": "muted", "dash": dash}, f"verification {cost:g}")
             for cost, dash in zip(VERIFY_COSTS, DASHES, strict=True)

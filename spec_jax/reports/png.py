@@ -24,7 +24,7 @@ def can_draw_png() -> bool:
 
 
 def png(drawing: Drawing) -> bytes:
-    """A picture as PNG, in light colours.
+    """A picture as PNG, in light colours; without a date or a version in it.
 
     Raises:
       ValueError: where matplotlib is not installed.
@@ -34,6 +34,7 @@ def png(drawing: Drawing) -> bytes:
             "want matplotlib for PNG, which is not installed: "
             "pip install 'spec_jax[report]'"
         )
+    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -47,8 +48,10 @@ def png(drawing: Drawing) -> bytes:
     for order, shape in enumerate(drawing.shapes):
         _draw(axes, shape, order)
     file = io.BytesIO()
-    # Without a date and a version: the same drawing is the same file.
-    figure.savefig(file, format="png", dpi=100 * SCALE, metadata={"Software": None})
+    # Hinted letters are whole pixels wide, and lines of them too long or too short.
+    with matplotlib.rc_context({"text.hinting": "none", "text.hinting_factor": 1}):
+        options = {"dpi": 100 * SCALE, "metadata": {"Software": None}}
+        figure.savefig(file, format="png", **options)
     return file.getvalue()
 
 

@@ -201,9 +201,9 @@ def rows(records: Sequence[Record]) -> list[Row]:
 
 
 def setting(record: Record) -> tuple:
-    """What a table's rows share: pair, machine, versions, examples."""
-    versions = tuple(sorted(record.versions.items()))
-    return (record.pair, record.device, record.cpu_threads, versions)
+    """What a table's rows share: pair, machine, jax."""
+    jax = record.versions.get("jax", "?")
+    return (record.pair, record.device, record.cpu_threads, jax)
 
 
 def choice(record: Record) -> tuple:
