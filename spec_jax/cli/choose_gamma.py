@@ -24,7 +24,7 @@ from spec_jax.data.datasets import TaskData, TaskExample
 from spec_jax.data.examples import get_task
 from spec_jax.experiments.bench import sampling_policy
 from spec_jax.experiments.choice import Choice, PlainOutputs, choose, decode_plainly
-from spec_jax.experiments.evaluate import EvaluateSettings
+from spec_jax.experiments.evaluate import BUSY, EvaluateSettings, machine_load
 from spec_jax.experiments.rules import BlockGain, block_gains
 from spec_jax.pairs import Pair
 
@@ -140,7 +140,13 @@ def main(invocation) -> None:
     choices, gain = measure(settings, texts)
     console = make_console()
     console.print(results_table(choices))
+    console.print(speeds_table(choices))
     console.print(notes(choices), style="dim", markup=False, soft_wrap=True)
+    if (load := machine_load()) > BUSY:
+        console.print(
+            f"{load:.1f} programs ran for each core here: costs may be wrong.",
+            style="yellow",
+        )
     said = advise(choices, gain)
     for sentence in said.sentences:
         console.print(sentence, markup=False, soft_wrap=True)
@@ -303,29 +309,39 @@ def too_few(choice: Choice) -> list[str]:
 
 
 def results_table(choices: Sequence[Choice]) -> Table:
-    """A row for each draft: what was measured, and the speed by gamma."""
+    """A row for each draft, at its best gamma."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
     table.add_column("draft")
-    for name in ("alpha", "c", "verify", "tok/run"):
+    for name in ("alpha", "c", "verify", "gamma", "tok/run", "speed", "95%"):
         table.add_column(name, justify="right")
-    gammas = list(choices[0].speeds)
-    for gamma in gammas:
-        table.add_column(f"g={gamma}", justify="right")
     for choice in choices:
         best, error = choice.best, choice.alpha_stderr
-        speeds = [
-            f"*{speed:.2f}" if gamma == choice.gamma else f"{speed:.2f}"
-            for gamma, speed in choice.speeds.items()
-        ]
+        interval = ""
+        if choice.speed_low is not None:
+            interval = f"{choice.speed_low:.2f}-{choice.speed_high:.2f}"
         table.add_row(
             choice.draft,
             f"{choice.alpha:.2f}" + ("" if error is None else f" ± {error:.2f}"),
             f"{choice.c:.3f}",
             f"{choice.verify_costs[best]:.2f}",
+            str(best),
             f"{choice.tokens_per_run[best]:.2f}",
-            *speeds,
+            f"{choice.speeds[best]:.2f}",
+            interval,
             style="green" if choice.gamma else None,
         )
+    return table
+
+
+def speeds_table(choices: Sequence[Choice]) -> Table:
+    """Each draft's expected speed by gamma."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("speed, gamma")
+    for gamma in choices[0].speeds:
+        table.add_column(str(gamma), justify="right")
+    for choice in choices:
+        speeds = (f"{speed:.2f}" for speed in choice.speeds.values())
+        table.add_row(choice.draft, *speeds)
     return table
 
 
@@ -334,10 +350,11 @@ def notes(choices: Sequence[Choice]) -> str:
     first = choices[0]
     return (
         f"{first.pair}, {plural(first.num_examples, 'text')}, {first.alpha_tokens} "
-        f"tokens, T = {first.temperature:g}, batch {first.batch}; g: expected speed by "
-        "gamma, * the largest where it pays; c, verify and tok/run at the largest; "
-        f"plain in {first.plain_dtype}, others in {first.dtype}; {first.device}, "
-        f"threads: {first.cpu_threads}"
+        f"tokens, T = {first.temperature:g}, batch {first.batch}; speeds are expected, "
+        "over plain decoding, and the gamma is that of the largest; verify is the "
+        f"target's call on gamma + 1 tokens in plain steps; plain in "
+        f"{first.plain_dtype}, others in {first.dtype}; {first.device}, threads: "
+        f"{first.cpu_threads}"
     )
 
 

@@ -1,17 +1,22 @@
 """Which gamma pays on given texts, from measured acceptances and costs."""
 
 import dataclasses
+import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from spec_jax.base import Params
 from spec_jax.core import theory
 from spec_jax.data.datasets import TaskData, check_ids
+from spec_jax.decoding.autoregressive import Autoregressive
+from spec_jax.decoding.speculative import Speculative
 from spec_jax.experiments.alpha import acceptances, mean_acceptance
 from spec_jax.experiments.bench import sampling_policy
-from spec_jax.experiments.costs import StartCosts, StepCosts, start_costs, step_costs
+from spec_jax.experiments.clock import time_alternately, time_call
+from spec_jax.experiments.costs import StepCosts, step_costs
 from spec_jax.experiments.evaluate import EvaluateSettings
 from spec_jax.experiments.figures import measured_along
 from spec_jax.experiments.inputs import (
@@ -21,7 +26,7 @@ from spec_jax.experiments.inputs import (
     make_batches,
     shapes_up_to,
 )
-from spec_jax.experiments.outputs import Decoded, decode_all
+from spec_jax.experiments.outputs import Decoded, decode, decode_all
 from spec_jax.experiments.record import (
     JsonLine,
     cpu_threads,
@@ -60,8 +65,8 @@ class Choice(JsonLine):
       alpha_tokens: that the mean is over.
       draft_costs: of a whole proposal, by gamma; gamma c.
       verify_costs: of a step without its proposal, by gamma.
-      start_plain: what is done once before plain decoding.
-      start_speculative: the same before speculative decoding.
+      start_plain: of a call of plain decoding, all but its steps.
+      start_speculative: the same of speculative decoding.
       tokens_per_run: expected, by gamma: see `expected_runs`.
       formula: theorem 3.8 with the cost of verification, by gamma.
       speeds: expected, by gamma, texts' starts and ends included.
@@ -237,13 +242,13 @@ def choose(
         begin(f"costs of a step with gamma {gamma}")
         at_gamma = using.speculative(gamma, policy, settings.rule)
         both = plain, plain_pair.params, at_gamma, using.params
+        if gamma == gammas[0]:
+            calls = one_token_calls(*both, batch)
         measured[gamma] = step_costs(*both, *where, max_new_tokens=batch.max_new_tokens)
-    begin("costs of a start")
-    start = start_costs(*both, *where, max_new_tokens=batch.max_new_tokens)
     return choice_of(
         betas,
         measured,
-        start,
+        calls,
         gammas,
         task=data.name,
         pair=pair.name,
@@ -269,7 +274,7 @@ def choose(
 def choice_of(
     betas: Sequence[Sequence[np.ndarray]],
     costs: Mapping[int, StepCosts],
-    start: StartCosts,
+    calls: tuple[float, float],
     gammas: Sequence[int],
     **fields: Any,
 ) -> Choice:
@@ -280,14 +285,16 @@ def choice_of(
     Args:
       betas: acceptance of each token, of each row of each batch.
       costs: by some gammas.
-      start: of a batch.
+      calls: of `one_token_calls` with the smallest gamma.
       gammas: to choose from.
       **fields: the rest of the record.
     """
     draft = between({g: g * cost.c for g, cost in costs.items()}, gammas)
     verify = between({g: cost.verify_cost for g, cost in costs.items()}, gammas)
     step = statistics.median(cost.plain for cost in costs.values())
-    start_plain, start_fast = start.plain / step, (start.target + start.draft) / step
+    first = gammas[0]
+    start_plain = max(calls[0] / step - 1, 0.0)
+    start_fast = max(calls[1] / step - draft[first] - verify[first], 0.0)
     plain = np.array([start_plain + max(map(len, rows)) for rows in betas])
     tokens = sum(len(row) for rows in betas for row in rows)
     fast, per_run, formula = {}, {}, {}
@@ -319,6 +326,42 @@ def choice_of(
         c=draft[best] / best,
         **fields,
     )
+
+
+def one_token_calls(
+    plain: Autoregressive,
+    plain_params: Params,
+    speculative: Speculative,
+    params: Params,
+    batch: InputBatch,
+    repeats: int = 7,
+) -> tuple[float, float]:
+    """Seconds of whole calls that end after their first step.
+
+    The programs are those of decoding. Without the step it is what is done once for
+    a batch: encoders, caches, the call, and what the compiler has taken out of the
+    loop, such as another layout of the weights.
+
+    Args:
+      plain: see `step_costs`.
+      plain_params: see `step_costs`.
+      speculative: see `step_costs`.
+      params: see `step_costs`.
+      batch: of texts.
+      repeats: timed calls of each kind.
+
+    Returns:
+      Medians, of plain and of speculative decoding.
+    """
+    short = dataclasses.replace(batch, limits=np.minimum(batch.limits, 1))
+    calls = {
+        "plain": functools.partial(decode, plain, plain_params, short),
+        "speculative": functools.partial(decode, speculative, params, short),
+    }
+    for call in calls.values():  # compiles
+        time_call(call)
+    timings = time_alternately(calls, repeats)
+    return timings["plain"].median, timings["speculative"].median
 
 
 def expected_runs(betas: Sequence[float], gamma: int) -> float:

@@ -221,7 +221,7 @@ def record_of(
     formula = theory.speedup(
         min(alpha.mean, 1.0), settings.gamma, costs.c, costs.verify_cost
     )
-    load, longest = _load(), bench.longest
+    load, longest = machine_load(), bench.longest
     return Record(
         task=data.name,
         pair=bench.pair.name,
@@ -322,7 +322,7 @@ def _warnings(alpha, costs, cut, longest, plain, fast, load) -> Iterator[str]:
         )
 
 
-def _load() -> float:
+def machine_load() -> float:
     """Programs that wanted to run over the last minute, for each core."""
     if not hasattr(os, "getloadavg"):
         return 0.0

@@ -9,7 +9,7 @@ import pytest
 from spec_jax import Autoregressive, ModelDraft, SamplingPolicy, Speculative
 from spec_jax.experiments import costs
 from spec_jax.experiments.clock import Timing
-from spec_jax.experiments.costs import StepCosts, step_costs
+from spec_jax.experiments.costs import StartCosts, StepCosts, start_costs, step_costs
 from spec_jax.testing.tables import TableDecoder
 
 V = 5
@@ -85,3 +85,31 @@ def test_real_times_are_positive():
         repeats=1,
     )
     assert min(dataclasses.astuple(found)) > 0
+
+
+def test_starts_are_medians_of_what_begins_a_text(monkeypatch):
+    began = {}
+
+    def timed(functions, repeats):
+        began.update({name: function() for name, function in functions.items()})
+        seconds = {"plain": 3.0, "target": 2.0, "draft": 1.0}
+        return {name: Timing((seconds[name],) * repeats) for name in functions}
+
+    monkeypatch.setattr(costs, "time_alternately", timed)
+    policy = SamplingPolicy(temperature=0.0)
+    found = start_costs(
+        Autoregressive(DECODER, policy),
+        PARAMS,
+        Speculative(DECODER, ModelDraft(DECODER, policy, 2), policy),
+        PARAMS,
+        None,
+        PROMPT,
+        jax.random.key(0),
+        max_new_tokens=12,
+        repeats=2,
+    )
+    assert found == StartCosts(plain=3.0, target=2.0, draft=1.0)
+    # States as decoding begins with: no token is there but the prompt's.
+    for name in ("plain", "target"):
+        assert began[name].length.tolist() == [2, 2]
+    assert not hasattr(began["draft"], "length")
