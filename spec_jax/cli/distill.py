@@ -119,8 +119,8 @@ def main(invocation) -> None:
     for name, some in parts.items():
         if not some:
             raise UsageError(
-                f"want an example for {name} whose output ends within its length, got "
-                "none: give other tasks, or longer TASK_FEATURE_LENGTHS"
+                f"want an example for {name} that fits, got none: give other tasks, or "
+                "longer TASK_FEATURE_LENGTHS"
             )
     console.print(f"{plural(len(examples), 'example')}: {', '.join(run.tasks.names)}")
     every = [one for some in parts.values() for one in some]

@@ -49,9 +49,7 @@ def show(invocation) -> None:
     console = make_console()
     is_training = hasattr(settings, "batch_shapes")
     if is_training:
-        holdings = training(settings.config, settings.settings)
-        batches = [training_batch(*shape) for shape in settings.batch_shapes()]
-        notes = []
+        holdings, batches, notes = _training(settings)
     elif "abstract" in inspect.signature(settings.load_pair).parameters:
         holdings, batches, notes = _decoding(settings)
     else:
@@ -88,15 +86,26 @@ def _print_text(console: Console, text: str) -> None:
     console.print(text, markup=False, soft_wrap=True)
 
 
-def _decoding(settings: Any) -> tuple[list[Holding], list[Holding], list[str]]:
-    """Parameters in every dtype that is loaded, states of every shape, and notes.
+def _training(settings: Any) -> tuple[list[Holding], list[Holding], list[str]]:
+    """What a training holds; where a draft is distilled, its frozen target too."""
+    frozen, config = [], getattr(settings, "config", None)
+    if config is None:
+        dtype = settings.dtype or fastest_dtypes(None, None)[0]
+        pair = _abstract_pair(settings, dtype)
+        frozen = [parameters("target parameters, frozen", pair.params["target"], dtype)]
+        config = pair.draft.config
+    batches = [training_batch(*shape) for shape in settings.batch_shapes()]
+    return [*frozen, *training(config, settings.settings)], batches, []
+
+
+def _abstract_pair(settings: Any, dtype: str) -> Any:
+    """The pair's shapes.
 
     Raises:
-      UsageError: if a model's shape is not known.
+      UsageError: if they are not known.
     """
-    dtypes = _dtypes(settings)
     try:
-        pair = settings.load_pair(dtype=dtypes[0], abstract=True)
+        return settings.load_pair(dtype=dtype, abstract=True)
     except ValueError as error:
         if NOT_GIVEN not in str(error):
             raise
@@ -105,6 +114,16 @@ def _decoding(settings: Any) -> tuple[list[Holding], list[Holding], list[str]]:
             "DRAFT_CHECKPOINT, or a file that binds them, such as "
             "pairs/t5_1_1_xxl_small.gin"
         ) from None
+
+
+def _decoding(settings: Any) -> tuple[list[Holding], list[Holding], list[str]]:
+    """Parameters in every dtype that is loaded, states of every shape, and notes.
+
+    Raises:
+      UsageError: if a model's shape is not known.
+    """
+    dtypes = _dtypes(settings)
+    pair = _abstract_pair(settings, dtypes[0])
     held = [
         parameters(f"{role} parameters", pair.params[role], dtype)
         for dtype in dict.fromkeys(dtypes)

@@ -23,7 +23,8 @@ class TaskSource:
       split: of the tasks; None where it is texts that are decoded.
       data_dir: where `spec-jax data debian` wrote, or TFDS did; None: the committed
         samples, and TFDS's own folder.
-      num_examples: the first ones of each task; None takes all.
+      num_examples: the first ones of each task, or of some in a dict by task; None
+        takes all.
       feature_lengths: most tokens of 'inputs' and 'targets'; None is each task's own.
       file: examples of one's own, .tsv or .jsonl.
       prefix: goes before every input of the file, and before texts.
@@ -38,7 +39,7 @@ class TaskSource:
     module: str | None = None
     split: str | None = "test"
     data_dir: str | None = None
-    num_examples: int | None = None
+    num_examples: int | dict | None = None
     feature_lengths: dict | None = None
     file: str | None = None
     prefix: str | None = None
@@ -53,10 +54,6 @@ class TaskSource:
                 f"want the name of a task in MIXTURE_OR_TASK_NAME, got {name!r}; "
                 "TASK_FILE takes a file",
             )
-        require(
-            self.num_examples is None or self.num_examples >= 1,
-            f"want num_examples >= 1, got {self.num_examples}",
-        )
         check_lengths(self.feature_lengths)
         require(
             len(set(self.fields)) == 2,
@@ -72,6 +69,7 @@ class TaskSource:
                 "want one name for TASK_FILE in MIXTURE_OR_TASK_NAME, got "
                 + ", ".join(self.names),
             )
+        self._check_num_examples()
 
     @property
     def task_file(self) -> TaskFile | None:
@@ -100,11 +98,35 @@ class TaskSource:
             vocabulary,
             split=self.split or "test",
             data_dir=self.data_dir,
-            num_examples=self.num_examples,
+            num_examples=self._num_examples(name),
             feature_lengths=self.feature_lengths,
             file=self.task_file,
             module=self.module,
         )
+
+    def _num_examples(self, name: str) -> int | None:
+        """Of one task."""
+        if isinstance(self.num_examples, dict):
+            return self.num_examples.get(name)
+        return self.num_examples
+
+    def _check_num_examples(self) -> None:
+        """Raises ValueError for numbers below 1 and for tasks that are not read."""
+        numbers = self.num_examples
+        if isinstance(numbers, dict):
+            strange = sorted(set(numbers) - set(self.names))
+            require(
+                not strange,
+                f"want NUM_EXAMPLES of {', '.join(self.names)}, got that of "
+                + ", ".join(strange),
+            )
+        else:
+            numbers = {"": numbers}
+        for number in numbers.values():
+            require(
+                number is None or (type(number) is int and number >= 1),
+                f"want num_examples >= 1, got {number}",
+            )
 
     @property
     def text_prefix(self) -> str:

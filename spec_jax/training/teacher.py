@@ -77,7 +77,7 @@ def write_teacher_corpus(
         return [
             {**row, task.targets: vocabulary.decode(outputs[i])}
             for i, row in enumerate(chunk)
-            if i in outputs
+            if outputs.get(i, [0])[-1] == EOS_ID
         ]
 
     decisive = repr((algorithm, vocabulary.fingerprint, task, seed))
@@ -97,9 +97,9 @@ def write_target_outputs(
 ) -> None:
     """Writes the algorithm's outputs as token ids, to distill on.
 
-    A line has the `inputs` and the `targets` of a row, both ended; rows whose output
-    did not end within `max_target_length`, or twice as many tokens as the input and
-    32, are left out. See `write_in_parts` for kills.
+    A line has the `inputs` and the `targets` of a row. An output is cut at
+    `max_target_length`, or at twice as many tokens as the input and 32: what is learnt
+    of it is how it goes on, not where it stops. See `write_in_parts` for kills.
 
     Args:
       algorithm: plain decoding by the target.
@@ -193,7 +193,7 @@ def decode_ids(
     seed: int,
     progress: Callable[[int], None],
 ) -> dict[int, list[int]]:
-    """Decodes rows of any length; gives the outputs that ended, by place.
+    """Decodes rows of any length; gives the outputs, ended or cut, by place.
 
     Args:
       algorithm: plain decoding.
@@ -231,7 +231,7 @@ def decode_ids(
         ids, lengths = np.asarray(out.tokens), np.asarray(out.lengths)
         for row, i in enumerate(members):
             kept = ids[row, : lengths[row]].tolist()
-            if kept and kept[-1] == EOS_ID:
+            if kept:
                 outputs[i] = kept
         progress(min(begin + batch_size, len(order)))
     return outputs
