@@ -64,20 +64,24 @@ def main(invocation) -> None:
     speeds = []
     if run.speed_examples:
         names = (*names, RESULTS)
-        speeds = measure_speeds(run, invocation)
+        speeds = measure_speeds(run, invocation.operative_config())
     alpha.finish(run, lenience_markdown(records, speeds), names)
 
 
-def measure_speeds(run: LenienceRun, invocation) -> list[tuple[str, Record]]:
+def measure_speeds(run: LenienceRun, config: str) -> list[tuple[str, Record]]:
     """Decodes of the first texts at temperature 0 under each rule, timed.
 
     With l = 1 the rule is the token rule, whose speed the others are compared with.
+
+    Args:
+      run: says what.
+      config: of the run, as a gin file.
 
     Returns:
       A name in `pairs` and a record for each.
     """
     check_writable(os.path.join(run.output_dir, RESULTS), appended=True)
-    place = Place(pathlib.Path(run.output_dir), invocation.operative_config())
+    place = Place(pathlib.Path(run.output_dir), config)
     dtype, plain_dtype = fastest_dtypes(run.dtype, run.plain_dtype)
     source = dataclasses.replace(run.tasks, num_examples=run.speed_examples)
     console = make_console(stderr=True)

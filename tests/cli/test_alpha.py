@@ -1,12 +1,18 @@
 """`spec-jax alpha` and `lenience` from end to end; killed runs go on."""
 
+import dataclasses
 import json
+import pathlib
 
 import pytest
 
+from spec_jax.cli import evaluate, lenience
+from spec_jax.cli.configuration import build, configure
+from spec_jax.core.rules import LenientRule
 from spec_jax.experiments.alpha_record import AlphaRecord
 from spec_jax.experiments.record import read_records
 
+ROOT = pathlib.Path(__file__).parents[2]
 TOKENS = 20
 SHORT = (
     "--gin.MIXTURE_OR_TASK_NAME=ende",
@@ -75,12 +81,10 @@ def test_alpha_goes_on_where_it_was(run, fails, pair_flags, tmp_path):
 
 
 @pytest.mark.slow
-def test_lenience_measures_all_from_one_pass_and_speeds(run, pair_flags, tmp_path):
+def test_lenience_measures_all_from_one_pass(run, pair_flags, tmp_path):
     command = ["lenience", *SHORT, *pair_flags, f"--gin.EVAL_OUTPUT_DIR={tmp_path}"]
-    command += ["--gin.TEMPERATURES=1", "--gin.LENIENCES=1,.5", "--gin.NUM_TOKENS=12"]
-    command += ["--gin.SPEED_EXAMPLES=1", "--gin.REPEATS=1", "--gin.GAMMA=2"]
-    command += ["--gin.PLAIN_DTYPE=float32"]
-    outcome = run(*command)
+    command += ["--gin.TEMPERATURES=1", "--gin.NUM_TOKENS=12", "--cpu_threads=1"]
+    outcome = run(*command, "--gin.LENIENCES=1,.5")
     assert outcome.status == 0, outcome
     records = read(tmp_path)
     assert [(r.draft_name, r.lenience) for r in records] == [
@@ -88,41 +92,74 @@ def test_lenience_measures_all_from_one_pass_and_speeds(run, pair_flags, tmp_pat
     ]
     assert records[0].alpha < records[1].alpha
     assert len({r.run for r in records}) == 2
-    speeds = [json.loads(line) for line in (tmp_path / "results.jsonl").open()]
-    assert [(r["rule"], r["lenience"], r["gamma"]) for r in speeds] == [
-        ("token", None, 2),
-        ("lenient", 0.5, 2),
-    ]
     table = (tmp_path / "table.md").read_text()
     assert table.startswith("| task | T | draft | l = 1 | l = 0.5 |")
-    assert "Speed at T = 0 over plain decoding, gamma 2" in table
 
-    # Alone, the missing one is measured again, and is the same.
+    # Alone, the missing one is measured again, and is the same; timed besides.
     path = tmp_path / "alpha.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:3]))
-    assert run(*command).status == 0
+    timed = ["--gin.SPEED_EXAMPLES=1", "--gin.REPEATS=1", "--gin.GAMMA=2"]
+    timed.append("--gin.PLAIN_DTYPE=float32")
+    assert run(*command, *timed, "--gin.LENIENCES=.5").status == 0
     assert without_date(read(tmp_path)) == without_date(records)
-    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 2
+    (speed,) = [json.loads(line) for line in (tmp_path / "results.jsonl").open()]
+    assert (speed["rule"], speed["lenience"], speed["gamma"]) == ("lenient", 0.5, 2)
+    assert speed["temperature"] == 0 and speed["num_examples"] == 1
+    said = "Speed at T = 0 over plain decoding, gamma 2"
+    assert said in (tmp_path / "table.md").read_text()
 
 
-@pytest.mark.slow
-def test_evaluate_over_gammas(run, fails, pair_flags, tmp_path):
+@pytest.fixture
+def not_measured(monkeypatch):
+    """What would be measured, in order; nothing is."""
+    asked = []
+    (known, *_) = read_records(ROOT / "docs" / "results" / "jax_0.12.jsonl")
+
+    def measure_one(pairs, data, settings, *rest, **more):
+        asked.append(settings)
+        return dataclasses.replace(known, gamma=settings.gamma)
+
+    for module in (evaluate, lenience):
+        monkeypatch.setattr(module, "measure_one", measure_one)
+    return asked
+
+
+def test_evaluate_over_gammas(run, fails, pair_flags, not_measured, tmp_path):
     """Figures 2 and 4: records that differ in gamma."""
     command = ["evaluate", *pair_flags, f"--gin.EVAL_OUTPUT_DIR={tmp_path}"]
-    command += ["--gin.MIXTURE_OR_TASK_NAME=ende", "--gin.TEMPERATURES=0"]
-    command += ["--gin.NUM_EXAMPLES=1", "--gin.REPEATS=1", "--gin.PLAIN_DTYPE=float32"]
-    command.append("--gin.TASK_FEATURE_LENGTHS={'inputs': 256, 'targets': 6}")
+    command += ["--gin.MIXTURE_OR_TASK_NAME=ende", "--gin.PLAIN_DTYPE=float32"]
     outcome = run(*command, "--gin.GAMMAS=1,3")
     assert outcome.status == 0, outcome
-    records = [json.loads(line) for line in (tmp_path / "results.jsonl").open()]
-    assert [record["gamma"] for record in records] == [1, 3]
-    assert records[0]["alpha"] == records[1]["alpha"]
+    asked = [(one.temperature, one.gamma) for one in not_measured]
+    assert asked == [(0, 1), (0, 3), (1, 1), (1, 3)]
     assert "ende, T = 0, gamma 3: " in outcome.err
-    # One that is measured already is not measured again.
-    assert "1 of 1 examples are there" in run(*command, "--gin.GAMMA=3").err
+    assert run(*command).status == 0
+    assert [one.gamma for one in not_measured[4:]] == [4, 4]
     assert "gamma >= 1" in fails(*command, "--gin.GAMMAS=2,0")
     assert "want at least one of GAMMAS" in fails(*command, "--gin.GAMMAS=()")
+
+
+def test_speed_without_lenience_is_that_of_the_token_rule(
+    pair_flags, not_measured, tmp_path
+):
+    files, bindings = ["runs/lenience.gin"], []
+    for flag in [*pair_flags, f"--gin.EVAL_OUTPUT_DIR={tmp_path}"]:
+        name, _, value = flag.removeprefix("--").partition("=")
+        if name == "gin_file":
+            files.append(value)
+        else:
+            name = name.removeprefix("gin.")
+            bindings.append(f"{name} = {value!r}")
+    bindings += ["MIXTURE_OR_TASK_NAME = 'ende'", "SPEED_EXAMPLES = 1"]
+    bindings += ["LENIENCES = (1.0, 0.3)", "TOP_K = 5"]
+    configure("lenience", files, bindings)
+    speeds = lenience.measure_speeds(build("lenience"), "")
+    assert [name for name, _ in speeds] == ["model", "model"]
+    assert [one.rule for one in not_measured] == [None, LenientRule(0.3)]
+    assert {(one.temperature, one.top_k, one.batch) for one in not_measured} == {
+        (0, 5, 1)
+    }
 
 
 @pytest.mark.parametrize(

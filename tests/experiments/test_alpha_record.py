@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -37,6 +39,13 @@ def test_a_line_is_read_as_it_was_written():
     assert line["kind"] == "alpha"
     assert AlphaRecord.from_json(RECORD.to_json()) == RECORD
     assert RECORD.cell == ("ende", "small", 1.0, 0.5)
+
+
+def test_every_field_is_defined_in_the_docs():
+    page = pathlib.Path(__file__).parents[2] / "docs" / "alpha.md"
+    rows = re.findall(r"^\| (`[a-z].*?) \|", page.read_text("utf-8"), re.MULTILINE)
+    named = re.findall(r"`(\w+)`", " ".join(rows))
+    assert sorted(named) == sorted(f.name for f in dataclasses.fields(AlphaRecord))
 
 
 @pytest.mark.parametrize("kind", ["choice", None])
