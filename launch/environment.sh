@@ -4,6 +4,8 @@
 #   prepare_environment [EXTRA]   makes or reuses .venv/<version> in the checkout,
 #                                 with spec_jax[EXTRA] installed in editable form,
 #                                 and leaves its interpreter in SPEC_JAX_PYTHON
+#   prepare_browser               a browser for the tests that open the report's page,
+#                                 from apt where that is possible and none is there
 #   stage TITLE COMMAND...        runs a command, saying what and for how long
 #
 # PYTHON names the interpreter to use; otherwise the newest tested one that runs.
@@ -143,6 +145,30 @@ install_package() {
   fi
   "$folder/bin/python" -m pip install --quiet --editable "$ROOT${extra:+[$extra]}" || return 1
   (cd / && "$folder/bin/python" -c 'import spec_jax')
+}
+
+# Never fails: without a browser the tests that need one say that they did not run.
+prepare_browser() {
+  local program
+  for program in chromium chromium-browser google-chrome google-chrome-stable; do
+    if type -P "$program" >/dev/null; then return 0; fi
+  done
+  if [ "${BROWSER:-}" = none ] || [ "$(id -u)" != 0 ] || ! type -P apt-get >/dev/null; then
+    return 0
+  fi
+  stage "installing Chromium for the tests of the report (BROWSER=none leaves it out)" \
+    install_browser || printf 'note: without a browser the page is not opened in one\n' >&2
+}
+
+# Fonts come with it, or a page would have no letters to measure.
+install_browser() {
+  export DEBIAN_FRONTEND=noninteractive
+  apt_install() {
+    apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=60 \
+      chromium fonts-dejavu-core >/dev/null 2>&1
+  }
+  # Lists of packages may be there already; where not, they are fetched.
+  apt_install || { apt-get update -qq >/dev/null 2>&1 && apt_install; }
 }
 
 stage() {

@@ -5,7 +5,8 @@
 #   bash launch/test.sh                     everything
 #   bash launch/test.sh tests/core -k law   one pytest run with these arguments
 #
-# PYTHON names the interpreter, WORKERS the number of parallel processes (2).
+# PYTHON names the interpreter, WORKERS the number of parallel processes (2). As root
+# on a machine with apt it installs Chromium; BROWSER=none leaves that out.
 set -euo pipefail
 # shellcheck source=launch/environment.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
@@ -22,6 +23,7 @@ if [ "$#" -gt 0 ]; then
   exit
 fi
 
+prepare_browser
 status=0
 stage "tests of the mathematics, annotations checked at run time" \
   run_pytest --jaxtyping-packages=spec_jax,beartype.beartype -m "not slow" \

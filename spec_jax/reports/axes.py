@@ -5,7 +5,15 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from spec_jax.reports.drawing import Box, Drawing, Label, Line, Marker, text_width
+from spec_jax.reports.drawing import (
+    Box,
+    Drawing,
+    Label,
+    Line,
+    Marker,
+    fitted,
+    text_width,
+)
 
 WIDTH, HEIGHT = 420.0, 320.0
 """Of a chart: a phone shows it whole, and its letters stay readable."""
@@ -192,6 +200,7 @@ def key(entries: Sequence, x: float, y: float, right: float) -> list:
     shapes: list = []
     left = x
     for options, name in entries:
+        name = fitted(name, SIZE, 220)
         width = 26 + text_width(name, SIZE) + 10
         if x + width > right + 10 and x > left:
             x, y = left, y + 20

@@ -213,6 +213,12 @@ def text_width(text: str, size: float) -> float:
     return 0.56 * size * len(text)
 
 
+def fitted(text: str, size: float, width: float) -> str:
+    """A text, cut where it would be wider than it may."""
+    most = max(1, int(width / text_width("x", size)))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def marker_points(shape: str, x: float, y: float, size: float):
     """The corners of a marker that is no circle."""
     if shape == "square":

@@ -171,8 +171,8 @@ def styles(results: Results) -> Styles:
 
 
 def tasks(lines: Sequence) -> list[str]:
-    """Their tasks, each once."""
-    return list(dict.fromkeys(line.task for line in lines))
+    """Their tasks, each once, in order."""
+    return sorted({line.task for line in lines})
 
 
 def figure_2(results: Results, style: Styles) -> list[Picture]:

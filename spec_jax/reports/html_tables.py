@@ -149,8 +149,7 @@ def table_2(results: Results) -> list[Table]:
     found = []
     for place in dict.fromkeys(setting(row.record) for row in every):
         chosen = [row for row in every if setting(row.record) == place]
-        tasks = list(dict.fromkeys(row.record.task for row in chosen))
-        chosen.sort(key=lambda row: _order(row.record, tasks))
+        chosen.sort(key=lambda row: _order(row.record))
         found.append(_table_2(chosen))
     return found
 
@@ -193,10 +192,10 @@ def _threads(count: int) -> str:
     return f"{count} thread{'' if count == 1 else 's'}"
 
 
-def _order(record: Record, tasks: Sequence[str]) -> tuple:
+def _order(record: Record) -> tuple:
     """Rows that are compared stand together."""
-    task = tasks.index(record.task)
-    return task, record.temperature, record.batch, draft_name(record), record.gamma
+    r = record
+    return r.task, r.temperature, r.batch, draft_name(r), r.gamma
 
 
 def _notes(records: Sequence[Record]) -> tuple[str, ...]:
@@ -223,6 +222,10 @@ def _cells(row: Row, plain: bool, with_t5x: bool) -> list[Cell | str]:
     spread = f"{row.least:.2f} to {row.most:.2f}" if row.times > 1 else ""
     # The paper's is over t5x; that column has it where there is one.
     beside = "" if with_t5x else printed("speed", ".1f")
+    if r.lenience is not None and r.batch == 1:
+        place = r.task, draft_name(r), r.temperature, r.lenience
+        lenient = paper.table5_speed(*place)
+        beside = "" if lenient is None else f"{lenient:.1f}"
     found.append(Cell(cells["speed"], beside, spread, strong=True))
     if with_t5x:
         over = "-" if r.baseline is None else f"{r.baseline['speedup']:.2f}"

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from spec_jax.core import paper
 from spec_jax.experiments.record import Record
 from spec_jax.reports.axes import SIZE, WIDTH, Scale, key, round_up, ticks
-from spec_jax.reports.drawing import Box, Drawing, Label, Line, Marker, text_width
+from spec_jax.reports.drawing import (
+    Box,
+    Drawing,
+    Label,
+    Line,
+    Marker,
+    fitted,
+    text_width,
+)
 from spec_jax.reports.figures import Picture, Styles, slug
 from spec_jax.reports.results import Results, Row, choice, draft_name, rows
 
@@ -14,7 +22,7 @@ def overview(results: Results, style: Styles) -> list[Picture]:
     """Speed of every draft by its fastest gamma, batch 1, a picture for each task."""
     every = [row for row in rows(results.records) if row.record.batch == 1]
     found = []
-    for task in dict.fromkeys(row.record.task for row in every):
+    for task in sorted({row.record.task for row in every}):
         own = [row for row in every if row.record.task == task]
         records = [row.record for row in own]
         best: dict[tuple, Row] = {}
@@ -42,7 +50,7 @@ def _speeds(task, chosen: Sequence[Row], every: Sequence[Record], style) -> Draw
     """The rows of one task, by temperature."""
     records = [row.record for row in chosen]
     shown = [paper.table2_row(r.task, draft_name(r), r.temperature) for r in records]
-    names = [_name(r, every) for r in records]
+    names = [fitted(_name(r, every), SIZE, 220) for r in records]
     largest = max(r.speedup_formula for r in records)
     largest = max([largest, 1.5, *(row.most for row in chosen)])
     high = round_up(max([largest, *(row.speed for row in shown if row)]))

@@ -31,7 +31,7 @@ def positions(results: Results, style: Styles) -> list[Picture]:
     chosen = [
         r for r in chosen if r.batch == 1 and r.acceptance_by_position and r.lossless
     ]
-    for task, t in dict.fromkeys((r.task, r.temperature) for r in chosen):
+    for task, t in sorted({(r.task, r.temperature) for r in chosen}):
         lines = [r for r in chosen if (r.task, r.temperature) == (task, t)]
         lines.sort(key=lambda r: r.gamma)  # the longest of a draft comes last
         lines = list({draft_name(r): r for r in lines}.values())
@@ -86,7 +86,7 @@ def alpha_by_temperature(results: Results, style: Styles) -> list[Picture]:
             place = (line.task, draft_name(line), line.temperature)
             values[place] = (line.alpha, line.alpha_stderr)
     found = []
-    for task in dict.fromkeys(place[0] for place in values):
+    for task in sorted({place[0] for place in values}):
         places = [place for place in values if place[0] == task]
         temperatures = sorted({t for _, _, t in places})
         if len(temperatures) < 2:
@@ -144,7 +144,7 @@ def lenience(results: Results, style: Styles) -> list[Picture]:
         (a.task, a.temperature, draft_name(a), a.lenience): a for a in results.alphas
     }
     found = []
-    for task, t in dict.fromkeys((task, t) for task, t, _, l in lines if l < 1):
+    for task, t in sorted({(task, t) for task, t, _, l in lines if l < 1}):
         lenient = {k[2] for k in lines if k[:2] == (task, t) and k[3] < 1}
         at = {k: a for k, a in lines.items() if k[:2] == (task, t) and k[2] in lenient}
         least = min(l for *_, l in at)
@@ -211,7 +211,7 @@ def by_gamma(results: Results, style: Styles) -> list[Picture]:
     ]
     wanted += [place for place in expected if place not in groups]
     found = []
-    for task, t in dict.fromkeys(place[:2] for place in wanted):
+    for task, t in sorted({place[:2] for place in wanted}):
         own = [place for place in wanted if place[:2] == (task, t)]
         gammas = {
             g
@@ -302,7 +302,7 @@ def _speed_against(results, style, field: str, x_name: str, caption: str):
     for place, group in sorted(lines.items(), key=lambda item: len(item[1])):
         if len(group) > 1:
             best[place[:3]] = group
-    for task in dict.fromkeys(place[0] for place in best):
+    for task in sorted({place[0] for place in best}):
         own = {place: group for place, group in best.items() if place[0] == task}
         xs = sorted({x for group in own.values() for x in group})
         speeds = [p.speed for group in own.values() for p in group.values()]

@@ -49,7 +49,7 @@ def png(drawing: Drawing) -> bytes:
         _draw(axes, shape, order)
     file = io.BytesIO()
     # Hinted letters are whole pixels wide, and lines of them too long or too short.
-    with matplotlib.rc_context({"text.hinting": "none", "text.hinting_factor": 1}):
+    with matplotlib.rc_context({"text.hinting": "none"}):
         options = {"dpi": 100 * SCALE, "metadata": {"Software": None}}
         figure.savefig(file, format="png", **options)
     return file.getvalue()

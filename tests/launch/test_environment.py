@@ -263,3 +263,46 @@ def test_the_package_to_install_is_named_where_no_pip_stands_in(checkout):
     status, calls = prepare(checkout)
     assert (status, len(calls)) == (1, 1)
     assert not marker_in_venv(checkout).parent.exists()
+
+
+def browser(place, user="0", **variables):
+    """Runs prepare_browser with apt-get as a program that notes what it is told."""
+    log = place / "apt.log"
+    program(
+        place / "bin" / "apt-get",
+        f'echo "$*" >>{log}; [ "$1" != install ] || [ -e {place / "lists"} ]',
+    )
+    program(place / "bin" / "id", f"echo {user}")
+    run = subprocess.run(
+        [BASH, "-c", f"set -euo pipefail; . '{SCRIPT}'; prepare_browser; echo end"],
+        env={"PATH": str(place / "bin"), "HOME": str(place / "home"), **variables},
+        cwd=place,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0 and run.stdout.endswith("end\n"), run.stderr
+    calls = log.read_text().splitlines() if log.exists() else []
+    return [" ".join(call.split()[:1]) for call in calls], run.stderr
+
+
+def test_a_browser_comes_from_apt_once(place):
+    (place / "lists").touch()
+    assert browser(place) == (["install"], "")
+    assert "chromium fonts-dejavu-core" in (place / "apt.log").read_text()
+
+
+def test_lists_of_packages_are_fetched_where_there_are_none(place):
+    calls, said = browser(place)
+    assert calls == ["install", "update", "install"]
+    assert "not opened in one" in said
+
+
+@pytest.mark.parametrize("name", ["chromium", "google-chrome"])
+def test_a_browser_that_is_there_is_taken(place, name):
+    program(place / "bin" / name, "exit 0")
+    assert browser(place) == ([], "")
+
+
+def test_no_browser_without_root_or_where_it_is_not_wanted(place):
+    assert browser(place, user="1000") == ([], "")
+    assert browser(place, BROWSER="none") == ([], "")
