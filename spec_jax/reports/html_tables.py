@@ -2,12 +2,16 @@
 
 import dataclasses
 import html
+import re
 from collections.abc import Sequence
 
 from spec_jax.core import paper, theory
 from spec_jax.experiments.record import Record
 from spec_jax.reports import tables
 from spec_jax.reports.results import Results, Row, draft_name, rows, setting
+
+
+_IN_COLUMNS = re.compile(r"\w+ rule; (lengths [^;]*; )?batch \d+; ")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,6 +189,24 @@ def _table_2(chosen: Sequence[Row]) -> Table:
         1,
         _notes(records),
     )
+
+
+def _threads(count: int) -> str:
+    """1 thread, 2 threads."""
+    return f"{count} thread{'' if count == 1 else 's'}"
+
+
+def _order(record: Record) -> tuple:
+    """Rows that are compared stand together."""
+    r = record
+    return r.task, r.temperature, r.batch, draft_name(r), r.gamma
+
+
+def _notes(records: Sequence[Record]) -> tuple[str, ...]:
+    """Those of the Markdown table; what the columns say is not said again."""
+    notes = (note.removeprefix("- ") for note in tables.notes(records))
+    shorter = (_IN_COLUMNS.sub("", note, count=1) for note in notes)
+    return tuple(dict.fromkeys(shorter))
 
 
 def _threads(count: int) -> str:
