@@ -187,7 +187,7 @@ def _arguments(
     params, inputs, prompt, key, max_new_tokens, max_length, prompt_length, sampling
 ):
     """Brings a user's arguments into the shapes that the programs take."""
-    prompt = jnp.asarray(prompt, jnp.int32)
+    prompt = _int32(prompt)
     if prompt.ndim != 2:
         raise ValueError(f"want a prompt of shape [b, t], got {prompt.shape}")
     batch, width = prompt.shape
@@ -226,12 +226,19 @@ def _arguments(
         params,
         inputs,
         prompt,
-        jnp.asarray(prompt_length, jnp.int32),
+        _int32(prompt_length),
         key,
-        jnp.asarray(max_new_tokens, jnp.int32),
+        _int32(max_new_tokens),
         sampling,
     )
     return arguments, int(max_length)
+
+
+def _int32(values):
+    """An array of int32; what is on no device yet goes there with the call itself."""
+    if isinstance(values, jax.Array):
+        return values.astype(jnp.int32)
+    return np.asarray(values, np.int32)
 
 
 @functools.partial(jax.jit, static_argnames=("algorithm", "max_length"))

@@ -53,6 +53,11 @@ class Drafting:
         return self.target.config.dtype
 
     @property
+    def draft_dtype(self) -> np.dtype | None:
+        """Of the small model's; None where there is none."""
+        return None if self.draft is None else self.draft.config.dtype
+
+    @property
     def vocab_size(self) -> int:
         """Ids that are ever emitted: the vocabulary's."""
         return self.vocabulary.vocab_size

@@ -27,7 +27,7 @@ class Pair(Drafting):
       name: how reports call it.
       target: the model whose distribution the output follows.
       draft: the small model.
-      params: {"target": ..., "draft": ...}; models are in `dtype`. Of an abstract
+      params: {"target": ..., "draft": ...}, each in its model's dtype. Of an abstract
         pair their jax.ShapeDtypeStruct.
       vocabulary: of both; an abstract pair may have none.
       tables: where the counts of token pairs are, for drafts that are tables.
@@ -60,7 +60,7 @@ class Pair(Drafting):
             raise ValueError(
                 f"want the pair as it was loaded, got one of {self.source}"
             )
-        params = cast(self.params, target.config.dtype)
+        params = cast(self.params, target.config.dtype)  # the draft's is the same now
         return dataclasses.replace(self, target=target, draft=draft, params=params)
 
     @property
@@ -108,6 +108,7 @@ def load_pair(
     target_config: T5Config | None = None,
     draft_config: T5Config | None = None,
     dtype: Any = "bfloat16",
+    draft_dtype: Any = None,
     tables: str | None = None,
     name: str | None = None,
     extra_ids: int | None = None,
@@ -126,6 +127,8 @@ def load_pair(
         none, as t5x's, off its arrays; see `read_model_config`.
       draft_config: the draft's.
       dtype: of parameters and activations.
+      draft_dtype: the draft's, where it is another one: a draft decodes one token at
+        a time, its target several, and that may be fast in another dtype.
       tables: of token pairs, for drafts that read them; see `Pair.using`.
       name: for reports; by default from the paths.
       extra_ids: sentinels beyond the pieces of the vocabulary's file; see
@@ -145,7 +148,7 @@ def load_pair(
         target, pieces, target_config, dtype, "target", abstract
     )
     small, small_params = load_model(
-        draft, pieces, draft_config, dtype, "draft", abstract
+        draft, pieces, draft_config, draft_dtype or dtype, "draft", abstract
     )
     return Pair(
         name or f"{_short(target)}+{_short(draft)}",
