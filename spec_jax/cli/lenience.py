@@ -116,7 +116,7 @@ def measure_speeds(run: LenienceRun, config: str) -> list[tuple[str, Record]]:
                         console.print(f"{what}: {text}", markup=False, soft_wrap=True)
 
                     record = measure_one(
-                        (pair, plain), data, settings, None, place, progress, say
+                        (pair, plain), data, settings, None, place, progress, say, name
                     )
                     records.append((name, record))
             del pair, plain
