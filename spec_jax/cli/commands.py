@@ -78,6 +78,7 @@ _CHOICES = (
     Flag("lenience", float, "of the lenient rule, which changes outputs", "LENIENCE"),
     Flag("lengths", str, "tokens drafted: fixed, optimal, confidence", "LENGTHS"),
 )
+_RULES = ("rule", "lenience")
 _TFDS = Flag(
     "tfds_data_dir", Path, "where TFDS, or `data debian`, wrote", macro="DATA_DIR"
 )
@@ -213,6 +214,14 @@ COMMANDS = (
         module="spec_jax.cli.sweep",
         flags=(_TASK, _TFDS, _THREADS),
         base="runs/sweep.gin",
+    ),
+    Command(
+        name="table2",
+        summary="measure drafts of several sizes, and batches: Table 2",
+        example="spec-jax table2 --gin_file=runs/table2_shipped.gin",
+        module="spec_jax.cli.table2",
+        flags=(_TASK, *(f for f in _CHOICES if f.name in _RULES), _TFDS, _THREADS),
+        base="runs/table2.gin",
     ),
     Command(
         name="alpha",

@@ -23,7 +23,7 @@ from spec_jax.cli.errors import UsageError, did_you_mean, one_line
 
 REQUIRED = "%gin.REQUIRED"
 PATHS = ("TARGET_CHECKPOINT", "DRAFT_CHECKPOINT", "VOCABULARY", "MODEL_DIR", "DATA_DIR")
-"""Macros that a dry run does without."""
+"""Macros that a dry run does without, and all that end in _CHECKPOINT."""
 NOT_GIVEN = "(not given)"
 """Stands for them there."""
 RENAMED = {
@@ -208,7 +208,8 @@ def configure(
         for macro in macros.values():
             if macro.value != REQUIRED or macro.name in bound:
                 continue
-            if macro.name in read.difference(optional):
+            weights = bool(optional) and macro.name.endswith("_CHECKPOINT")
+            if macro.name in read.difference(optional) and not weights:
                 missing.append(macro)
             else:
                 gin.parse_config(f"{macro.name} = {NOT_GIVEN!r}")

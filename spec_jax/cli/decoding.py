@@ -186,12 +186,19 @@ def lossy(rule: AnyRule | None) -> str:
     )
 
 
-def fastest_dtypes(dtype: str | None, plain_dtype: str | None) -> tuple[str, str]:
+def fastest_dtypes(
+    dtype: str | None, plain_dtype: str | None, batch: int = 1
+) -> tuple[str, str]:
     """The dtypes of speculative and of plain decoding, where they are not given.
 
     On CPU a product of one row is fastest in float32, of several rows in bfloat16.
     Before jax 0.12 that is not so inside a loop: all weights are turned into float32
     before it begins, which takes as long as ten steps.
+
+    Args:
+      dtype: of speculative decoding, where it is given.
+      plain_dtype: of plain decoding, where it is given.
+      batch: rows of a call.
 
     Raises:
       UsageError: for a dtype that networks do not compute in.
@@ -203,4 +210,4 @@ def fastest_dtypes(dtype: str | None, plain_dtype: str | None) -> tuple[str, str
     on_cpu = jax.default_backend() == "cpu"
     for_one = "float32" if on_cpu else "bfloat16"
     for_several = for_one if jax.__version_info__ < (0, 12) else "bfloat16"
-    return dtype or for_several, plain_dtype or for_one
+    return dtype or for_several, plain_dtype or (for_one if batch == 1 else for_several)

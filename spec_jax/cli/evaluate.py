@@ -126,6 +126,23 @@ class Place:
         write_whole(self.folder / "config.gin", self.config)
 
 
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What becomes one record.
+
+    Attributes:
+      name: in progress and messages.
+      data: of the task.
+      settings: of the measurement.
+      draft_name: how tables call the draft; '' is its kind.
+    """
+
+    name: str
+    data: TaskData
+    settings: EvaluateSettings
+    draft_name: str = ""
+
+
 def main(invocation) -> None:
     """Runs the command; what a killed run measured is not measured again."""
     run: EvaluateRun = invocation.settings
@@ -139,7 +156,12 @@ def main(invocation) -> None:
         pairs = load_pairs(run)
     tasks = tasks or run.tasks.load(pairs[0].vocabulary)
     work = [
-        (data, dataclasses.replace(run.settings, temperature=temperature, gamma=gamma))
+        Work(
+            f"{data.name}, T = {temperature:g}"
+            + (f", gamma {gamma}" if run.gammas else ""),
+            data,
+            dataclasses.replace(run.settings, temperature=temperature, gamma=gamma),
+        )
         for data in tasks
         for temperature in run.temperatures
         for gamma in run.gammas or (run.settings.gamma,)
@@ -178,7 +200,9 @@ def load_pairs(run: Any) -> tuple[Pair, Pair]:
     return pair, pair if plain_dtype == dtype else run.load_pair(dtype=plain_dtype)
 
 
-def measure(run, pairs: tuple[Pair, Pair], work, place: Place) -> list[Record]:
+def measure(
+    run: Any, pairs: tuple[Pair, Pair], work: Sequence[Work], place: Place
+) -> list[Record]:
     """Measures one after another; what is measured is written at once."""
     console = make_console(stderr=True)
     records = []
@@ -192,20 +216,27 @@ def measure(run, pairs: tuple[Pair, Pair], work, place: Place) -> list[Record]:
         disable=not console.is_terminal,
         transient=True,
     ) as bar:
-        for data, settings in work:
-            name = f"{data.name}, T = {settings.temperature:g}"
-            if run.gammas:
-                name += f", gamma {settings.gamma}"
-            shown = bar.add_task(name, total=None, doing="")
+        for one in work:
+            data, settings = one.data, one.settings
+            shown = bar.add_task(one.name, total=None, doing="")
 
             def progress(done, total, doing, shown=shown):
                 bar.update(shown, completed=done, total=total, doing=doing)
 
-            def say(text, name=name):
+            def say(text, name=one.name):
                 console.print(f"{name}: {text}", markup=False, soft_wrap=True)
 
             baseline = t5x_baseline(run, pairs[1], settings, data)
-            record = measure_one(pairs, data, settings, baseline, place, progress, say)
+            record = measure_one(
+                pairs,
+                data,
+                settings,
+                baseline,
+                place,
+                progress,
+                say,
+                one.draft_name,
+            )
             records.append(record)
             if not console.is_terminal:
                 say(f"{record.speedup:.2f} times as fast")
@@ -220,6 +251,7 @@ def measure_one(
     place: Place,
     progress: Callable[[int, int, str], None],
     say: Callable[[str], None],
+    draft_name: str = "",
 ) -> Record:
     """One task at one temperature: examples, predictions, and the record.
 
@@ -231,9 +263,12 @@ def measure_one(
       place: where it goes.
       progress: see `evaluate`.
       say: told what is there already.
+      draft_name: see `Work`.
     """
     folder, (pair, plain_pair) = place.folder, pairs
     head = run_head(pair, plain_pair, data, settings, baseline and "t5x")
+    if draft_name:  # two names may be one model, which is measured for each
+        head["draft_name"] = draft_name
     name = f"{data.name[:NAME_LENGTH]}-T{settings.temperature:g}-{digest(head)}"
     with Journal(folder / EXAMPLES / f"{name}.jsonl", head) as journal:
         kept = sorted(kept_results(journal), key=lambda result: result.index)
@@ -265,7 +300,7 @@ def measure_one(
             lines = predictions(data, results, way, pair.vocabulary)
             path = folder / PREDICTIONS / f"{name}-{way}.jsonl"
             write_whole(path, map(json_line, lines))
-        record = dataclasses.replace(record, run=name)
+        record = dataclasses.replace(record, run=name, draft_name=draft_name)
         # Last: it says that all the rest is there.
         append_record(folder / RESULTS, record)
         return record
@@ -280,7 +315,7 @@ def kept_records(path: pathlib.Path) -> list[Record]:
     return read_records(path, half_lines=True) if path.exists() else []
 
 
-def check_baseline(run: EvaluateRun) -> None:
+def check_baseline(run: Any) -> None:
     """Raises UsageError if t5x's sampling is wanted where t5x is not installed."""
     if run.t5x_baseline and not t5x_installed():
         raise UsageError(
@@ -289,7 +324,7 @@ def check_baseline(run: EvaluateRun) -> None:
         )
 
 
-def t5x_baseline(run: EvaluateRun, pair: Pair, settings, data: TaskData) -> Way | None:
+def t5x_baseline(run: Any, pair: Pair, settings, data: TaskData) -> Way | None:
     """t5x's own sampling with a pair's target, or None.
 
     Raises:

@@ -87,10 +87,13 @@ class TaskSource:
 
     def load(self, vocabulary: Any) -> list[TaskData]:
         """The examples of every task. See `load_task`."""
+        by_name = self.load_by_name(vocabulary)
+        return [data for several in by_name.values() for data in several]
+
+    def load_by_name(self, vocabulary: Any) -> dict[str, list[TaskData]]:
+        """The examples of every task by its name; a mixture's has several."""
         with unlocked():
-            return [
-                data for name in self.names for data in self._load(name, vocabulary)
-            ]
+            return {name: self._load(name, vocabulary) for name in self.names}
 
     def _load(self, name: str, vocabulary: Any) -> list[TaskData]:
         return load_task(

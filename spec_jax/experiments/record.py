@@ -119,6 +119,7 @@ class Record(JsonLine):
     date: str
     baseline: dict[str, float | None] | None = None
     run: str = ""
+    draft_name: str = ""
     lossless: bool = True
     lenience: float | None = None
     lengths: str = "fixed"

@@ -46,7 +46,7 @@ def notes(records: Sequence[Record]) -> list[str]:
     """Machine and method of the records, differences and warnings, as a list."""
     found = dict.fromkeys(f"- {method(record)}" for record in records)
     for record in records:
-        run = f"{record.task}, T = {record.temperature:g}"
+        run = _name(record)
         for at in record.differences:
             found[
                 f"- {run}: example {at.example} differs at token {at.position} "
@@ -71,6 +71,13 @@ def notes(records: Sequence[Record]) -> list[str]:
     return list(found)
 
 
+def _name(record: Record) -> str:
+    """What tells a record from the others of a run."""
+    named = [record.draft_name] if record.draft_name else []
+    batch = [f"batch {record.batch}"] if named and record.batch > 1 else []
+    return ", ".join([record.task, *named, f"T = {record.temperature:g}", *batch])
+
+
 def method(record: Record) -> str:
     """One sentence: on what and how a record was measured."""
     threads = record.cpu_threads
@@ -83,7 +90,7 @@ def method(record: Record) -> str:
         *([] if record.lengths == "fixed" else [f"lengths {record.lengths}"]),
         f"batch {record.batch}",
         f"{record.num_examples} examples",
-        f"medians of {record.repeats} alternating repeats"
+        f"medians of {record.repeats} repeats"
         if record.repeats > 1
         else "one timed call of each way",
         packages,
@@ -107,20 +114,20 @@ def _row(record: Record) -> tuple[str, ...]:
         f"{record.tokens_per_second_speculative:.0f}",
         f"{record.speedup:.2f}",
         f"{record.speedup_formula:.2f}",
-        _identical(record),
-        _score(record.metrics["plain"]),
-        _score(record.metrics["speculative"]),
+        identical(record),
+        score(record.metrics["plain"]),
+        score(record.metrics["speculative"]),
     )
 
 
-def _identical(record: Record) -> str:
+def identical(record: Record) -> str:
     """Rows equal to plain decoding, of how many; '-' where draws decide."""
     if record.identical is None:
         return "-"
     return f"{round(record.identical * record.num_examples)}/{record.num_examples}"
 
 
-def _score(scores: dict[str, float | str]) -> str:
+def score(scores: dict[str, float | str]) -> str:
     """'BLEU 31.0', the three ROUGE figures, or a metric of the task's own."""
     if "bleu" in scores:
         chrf = f", chrF {scores['chrf']:.1f}" if "chrf" in scores else ""
