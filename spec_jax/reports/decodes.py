@@ -104,7 +104,7 @@ def figure_5(traces: Sequence[TraceRecord]) -> list[Picture]:
 def _trace_bars(group: Sequence[TraceRecord]) -> Picture:
     order = sorted(group, key=lambda trace: (trace.gamma == 0, -trace.gamma))
     spans = [_spans(trace) for trace in order]
-    longest = 1000 * max(sum(seconds for _, seconds in row) for row in spans)
+    longest = 1000 * max(sum(seconds for _, seconds in row) for row in spans) or 1.0
     frame_top, row_height, left = 16, 46, 66
     width = WIDTH - left - 12
     shapes: list = []

@@ -117,7 +117,7 @@ def points_by_place(results: Results) -> list[Point]:
             line.temperature,
             line.gamma,
             getattr(line, "batch", 1),
-            line.alpha,
+            min(line.alpha, 1.0),  # a sum of probabilities may round to more
             line.alpha_stderr,
             line.c,
             line.verify_cost,

@@ -10,7 +10,6 @@ from spec_jax.experiments.record import Record
 from spec_jax.reports import tables
 from spec_jax.reports.results import Results, Row, draft_name, rows, setting
 
-
 _IN_COLUMNS = re.compile(r"\w+ rule; (lengths [^;]*; )?batch \d+; ")
 
 

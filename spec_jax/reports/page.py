@@ -379,7 +379,7 @@ def _decoded(trace: TraceRecord) -> str:
     """Figure 1 of one text, as lines that wrap."""
     head = (
         f"{trace.tokens} tokens in {trace.runs} runs of the target "
-        f"({trace.tokens / trace.runs:.1f} a run): {trace.task}, "
+        f"({trace.tokens / max(trace.runs, 1):.1f} a run): {trace.task}, "
         f"T = {trace.temperature:g}, γ {trace.gamma}"
     )
     items = []

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from spec_jax.core import paper, theory
+from spec_jax.experiments.record import Record
 from spec_jax.reports.axes import beside, chart, round_up
 from spec_jax.reports.drawing import Label, Line
 from spec_jax.reports.figures import (
@@ -28,12 +29,11 @@ def positions(results: Results, style: Styles) -> list[Picture]:
     """How often the i-th drafted token is kept."""
     found = []
     chosen = [row.record for row in rows(results.records)]
-    chosen = [
-        r for r in chosen if r.batch == 1 and r.acceptance_by_position and r.lossless
-    ]
+    chosen = [r for r in chosen if r.batch == 1 and r.lossless and _shares(r)]
     for task, t in sorted({(r.task, r.temperature) for r in chosen}):
         lines = [r for r in chosen if (r.task, r.temperature) == (task, t)]
-        lines.sort(key=lambda r: r.gamma)  # the longest of a draft comes last
+        # Of a draft the last one counts: the paper's rule, the longest proposals.
+        lines.sort(key=lambda r: (r.rule == "token", r.gamma))
         lines = list({draft_name(r): r for r in lines}.values())
         longest = max(len(r.acceptance_by_position) for r in lines)
         frame = chart(
@@ -47,11 +47,7 @@ def positions(results: Results, style: Styles) -> list[Picture]:
         shapes: list = []
         for r in lines:
             name = draft_name(r)
-            at = [
-                (i, share)
-                for i, share in enumerate(r.acceptance_by_position, 1)
-                if share is not None
-            ]
+            at = _shares(r)
             theory_at = [(i, r.alpha**i) for i in range(1, longest + 1)]
             shapes.append(frame.curve(theory_at, "muted", width=1, dash=(1.5, 3)))
             shapes.append(frame.curve(at, style.role(name)))
@@ -76,6 +72,12 @@ def positions(results: Results, style: Styles) -> list[Picture]:
             )
         )
     return found
+
+
+def _shares(record: Record) -> list[tuple[int, float]]:
+    """(place from 1, share of steps) where there were any."""
+    shares = enumerate(record.acceptance_by_position, 1)
+    return [(i, share) for i, share in shares if share is not None]
 
 
 def alpha_by_temperature(results: Results, style: Styles) -> list[Picture]:

@@ -60,6 +60,8 @@ def _draw(axes, shape: Shape, order: int) -> None:
 
     color = LIGHT[shape.role]
     if isinstance(shape, Line):
+        if not shape.points:  # it lay outside its frame
+            return
         xs, ys = zip(*shape.points, strict=True)
         width = shape.width * _POINTS
         style = (0, [x * _POINTS / width for x in shape.dash]) if shape.dash else "-"

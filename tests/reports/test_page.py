@@ -1,5 +1,6 @@
 """The page's figures are those of the records and the paper's; nothing is let in."""
 
+import dataclasses
 import html.parser
 import re
 
@@ -205,7 +206,34 @@ def test_the_same_results_make_the_same_page(full, made):
 def test_notes_are_said_once_for_all_rows(full):
     (table,) = html_tables.table_2(full)
     assert len(table.notes) == 1 and "batch" not in table.notes[0]
-    assert "64 examples; medians of 3 alternating repeats" in table.notes[0]
+    assert "64 examples; medians of 3 repeats" in table.notes[0]
     busy = lines.record(batch=4, warnings=("the machine was busy",))
     notes = html_tables.table_2(Results(records=(lines.record(), busy)))[0].notes
     assert len(notes) == 2 and notes[1].endswith("the machine was busy")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lines.record(),
+        lines.record(acceptance_by_position=(None, None), alpha_stderr=None),
+        lines.record(alpha=1.0000001, alpha_stderr=None),
+        lines.record(rule="lenient", lossless=False, lenience=0.5),
+        lines.record(batch=8),
+        lines.record(temperature=0.7, task="my_file.jsonl"),
+        lines.alpha(),
+        lines.alpha(lenience=0.3),
+        lines.choice(),
+        dataclasses.replace(lines.choice(), gamma=0, speed=1.0, speed_low=None),
+        lines.trace(),
+        lines.trace(gamma=0),
+        dataclasses.replace(lines.trace(), steps=(), runs=0, tokens=0),
+    ],
+    ids=lambda line: type(line).__name__,
+)
+def test_a_single_line_is_a_report(line, tmp_path):
+    made = report(read_results([lines.write(tmp_path / "a.jsonl", [line])]))
+    assert "Sources" in made.html and made.absent
+    for picture in made.pictures:
+        text = drawing.svg(picture.alone, alone=True)
+        assert "nan" not in text and "inf" not in re.sub(r"<style>.*</style>", "", text)
