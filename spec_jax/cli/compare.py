@@ -176,7 +176,7 @@ def notes(records: Sequence[CompareRecord]) -> str:
         (
             f"{plain.pair}, {plain.num_examples} texts one at a time, {plain.tokens} "
             f"tokens, T = {plain.temperature:g}, gamma {plain.gamma}",
-            f"medians of {plain.repeats} alternating repeats",
+            f"medians of {plain.repeats} repeats",
             f"plain in {plain.dtype}, others in {others[0].dtype}",
             f"{plain.device}, threads: {plain.cpu_threads}",
         )

@@ -36,7 +36,7 @@ from spec_jax.data.samples import load_samples
 from spec_jax.data.vocabulary import PAD_ID
 from spec_jax.decoding.loop import trace
 from spec_jax.drafts import LengthPolicy
-from spec_jax.experiments.clock import time_alternately
+from spec_jax.experiments.clock import time_in_turns
 from spec_jax.pairs import Pair
 from spec_jax.reports.trace import TargetRun, figure, legend, target_runs
 
@@ -239,7 +239,7 @@ def time_ways(ways, row: Row, settings: DemoSettings) -> Timed:
         name: functools.partial(decode, *way, row, settings)
         for name, way in ways.items()
     }
-    timings = time_alternately(calls, settings.repeats)
+    timings = time_in_turns(calls, settings.repeats)
     stats = timings["speculative"].result.stats
     return Timed(
         tokens=stats.emitted,

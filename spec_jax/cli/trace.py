@@ -35,7 +35,7 @@ from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.batches import round_up
 from spec_jax.data.examples import get_task
 from spec_jax.decoding.loop import trace
-from spec_jax.experiments.clock import Timing, time_alternately, time_call
+from spec_jax.experiments.clock import Timing, time_in_turns, time_call
 from spec_jax.experiments.record import (
     cpu_threads,
     describe_device,
@@ -202,7 +202,7 @@ def watch(
     }
     for call in calls.values() if not row.example else ():
         time_call(call)  # compiles
-    timings = time_alternately(calls, settings.repeats)
+    timings = time_in_turns(calls, settings.repeats)
     found = {}
     for gamma, (algorithm, pair) in ways.items():
         given = arguments(pair, [row], settings.seed, 1, limit)

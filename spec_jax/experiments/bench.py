@@ -22,7 +22,7 @@ from spec_jax.experiments.inputs import (
     padded_to,
     shapes_up_to,
 )
-from spec_jax.experiments.outputs import Alternation, Way, decode, find_differences
+from spec_jax.experiments.outputs import Turns, Way, decode, find_differences
 from spec_jax.pairs import Pair
 
 
@@ -79,7 +79,7 @@ class Bench:
         }
         if baseline is not None:
             ways["baseline"] = baseline
-        self._turns = Alternation(ways, settings.repeats)
+        self._turns = Turns(ways, settings.repeats)
 
     def doing(self, batch: InputBatch) -> str:
         """What measuring a batch begins with, in words."""

@@ -15,7 +15,7 @@ from spec_jax.decoding.autoregressive import Autoregressive
 from spec_jax.decoding.speculative import Speculative
 from spec_jax.experiments.alpha import acceptances, mean_acceptance
 from spec_jax.experiments.bench import sampling_policy
-from spec_jax.experiments.clock import time_alternately, time_call
+from spec_jax.experiments.clock import time_call, time_in_turns
 from spec_jax.experiments.costs import StepCosts, step_costs
 from spec_jax.experiments.evaluate import EvaluateSettings
 from spec_jax.experiments.figures import measured_along
@@ -360,7 +360,7 @@ def one_token_calls(
     }
     for call in calls.values():  # compiles
         time_call(call)
-    timings = time_alternately(calls, repeats)
+    timings = time_in_turns(calls, repeats)
     return timings["plain"].median, timings["speculative"].median
 
 

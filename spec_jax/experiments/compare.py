@@ -15,7 +15,7 @@ from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.decoding.loop import Generation, generate
 from spec_jax.decoding.stats import Statistics
 from spec_jax.drafts import LengthPolicy
-from spec_jax.experiments.clock import Timing, time_alternately, time_call
+from spec_jax.experiments.clock import Timing, time_call, time_in_turns
 from spec_jax.experiments.record import (
     JsonLine,
     cpu_threads,
@@ -145,7 +145,7 @@ def compare(
         if not number:
             for call in calls.values():
                 time_call(call)  # compiles
-        for name, timing in time_alternately(calls, repeats).items():
+        for name, timing in time_in_turns(calls, repeats).items():
             timings[name].append(timing)
         want = timings[PLAIN][-1].result
         for name in drafts if comparable else ():

@@ -112,7 +112,7 @@ def evaluate(
     journal: Journal | None = None,
     baseline: Way | None = None,
 ) -> tuple[Record, list[ExampleResult]]:
-    """Decodes a task both ways, alternately, and takes the figures of Table 2.
+    """Decodes a task both ways, in turns, and takes the figures of Table 2.
 
     docs/measurements.md defines every figure.
 

@@ -1,4 +1,4 @@
-"""Decoding batches in several ways, timed alternately, and comparing the outputs."""
+"""Decoding batches in several ways, timed in turns, and comparing the outputs."""
 
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ from spec_jax.core.draws import gumbel, position_keys
 from spec_jax.decoding.autoregressive import Autoregressive
 from spec_jax.decoding.loop import Generation, generate
 from spec_jax.decoding.stats import Statistics
-from spec_jax.experiments.clock import Timing, time_alternately, time_call
+from spec_jax.experiments.clock import Timing, time_call, time_in_turns
 from spec_jax.experiments.inputs import InputBatch
 from spec_jax.experiments.record import Difference
 from spec_jax.pairs import START_ID
@@ -89,7 +89,7 @@ def decode(algorithm: Algorithm, params: Any, batch: InputBatch) -> Generation:
     )
 
 
-class Alternation:
+class Turns:
     """Ways of decoding a batch, timed in turn; calls that compile are timed apart.
 
     Args:
@@ -119,10 +119,10 @@ class Alternation:
         if self.is_new(batch):
             compiling = sum(time_call(call)[0] for call in calls.values())
             self._compiled.add(batch.inputs.shape[1])
-        return time_alternately(calls, self._repeats), compiling
+        return time_in_turns(calls, self._repeats), compiling
 
 
-def decode_alternately(
+def decode_in_turns(
     ways: Mapping[str, tuple[Algorithm, Any]],
     batches: Sequence[InputBatch],
     repeats: int,
@@ -138,7 +138,7 @@ def decode_alternately(
       What each way gave, and the seconds of the calls that compiled.
     """
     decoded = {name: Decoded() for name in ways}
-    turns = Alternation(
+    turns = Turns(
         {name: functools.partial(decode, *way) for name, way in ways.items()}, repeats
     )
     compiling = 0.0

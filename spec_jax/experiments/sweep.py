@@ -15,7 +15,7 @@ from spec_jax.experiments.alpha import Alpha
 from spec_jax.experiments.costs import StepCosts, step_costs
 from spec_jax.experiments.figures import laws_along, measure_alpha
 from spec_jax.experiments.inputs import InputBatch, cut_inputs, make_batches
-from spec_jax.experiments.outputs import Decoded, decode_alternately
+from spec_jax.experiments.outputs import Decoded, decode_all, decode_in_turns
 from spec_jax.experiments.record import (
     JsonLine,
     cpu_threads,
@@ -282,8 +282,8 @@ class Parts:
                 temperature, draft, "token", FixedLength(), 1
             )
             plain = self.plain(temperature, "token"), self.plain_pair.params
-            decoded, _ = decode_alternately({"plain": plain}, self.batches, 1)
-            return measure_alpha(algorithm, params, self.batches, decoded["plain"])
+            decoded = decode_all(*plain, self.batches)
+            return measure_alpha(algorithm, params, self.batches, decoded)
 
         return self._once(("alpha", temperature, draft), measure)
 
@@ -335,7 +335,7 @@ class Parts:
         def measure():
             most = self.settings.most
             way = self.speculative(temperature, draft, rule, FixedLength(), most)
-            return decode_alternately({"it": way}, self.batches, 1)[0]["it"]
+            return decode_all(*way, self.batches)
 
         return self._once(("knowing", temperature, draft, rule), measure)
 
@@ -391,9 +391,9 @@ def rule_gains(
             algorithm, params = parts.speculative(*way, settings.most)
             blocks += block_gains(algorithm, params, draws, data.name)
         plain = parts.plain(temperature, "token"), plain_pair.params
-        decoded, _ = decode_alternately({"plain": plain}, batches, 1)
+        decoded = decode_all(*plain, batches)
         soft = pair.policy(1.0) if policy.is_greedy() else policy
-        p, q = laws_along(pair, policy, soft, batches, decoded["plain"])
+        p, q = laws_along(pair, policy, soft, batches, decoded)
         branches += branch_gains(
             p,
             q,
@@ -414,7 +414,7 @@ def _measure(parts: Parts, cell: tuple) -> SweepRecord:
     chosen = make_lengths(
         lengths, max(costs.c, 1e-3), costs.verify_cost, settings.threshold
     )
-    decoded, _ = decode_alternately(
+    decoded, _ = decode_in_turns(
         {
             "plain": (parts.plain(temperature, rule), parts.plain_pair.params),
             "it": parts.speculative(temperature, draft, rule, chosen, gamma),

@@ -114,7 +114,7 @@ def _method(records: Sequence[SweepRecord]) -> str:
     """On what and how they were measured, for all that differ."""
     said = dict.fromkeys(
         f"{r.num_examples} texts of {r.task}, batch 1, medians of {r.repeats} "
-        f"alternating repeats; {r.device}"
+        f"repeats; {r.device}"
         + (f", threads: {r.cpu_threads}" if r.cpu_threads else "")
         + f"; speculative in {r.dtype}, plain in {r.plain_dtype}; "
         + ", ".join(f"{name} {version}" for name, version in r.versions.items())

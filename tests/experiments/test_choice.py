@@ -154,7 +154,7 @@ def test_calls_of_one_token_are_the_programs_of_decoding(monkeypatch, pair, data
         seen.update({name: call() for name, call in calls.items()})
         return {"plain": Timing((3.0,) * repeats), "speculative": Timing((5.0,))}
 
-    monkeypatch.setattr(choosing, "time_alternately", timed)
+    monkeypatch.setattr(choosing, "time_in_turns", timed)
     settings = EvaluateSettings(input_lengths=(128,))
     batch = decode_plainly(pair, first(data, 1), settings).batches[0]
     both = pair.autoregressive(pair.policy()), pair.speculative(2, pair.policy())

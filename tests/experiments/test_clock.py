@@ -4,7 +4,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from spec_jax.experiments.clock import Timing, time_alternately, time_call
+from spec_jax.experiments.clock import (
+    Timing,
+    time_alternately,
+    time_call,
+    time_in_turns,
+)
 
 
 class Ticks:
@@ -54,3 +59,15 @@ def test_the_clock_stops_after_the_result_is_computed(monkeypatch):
     seconds, result = time_call(lambda: jnp.arange(3), clock)
     assert seconds == 3.0
     assert result.tolist() == [0, 1, 2]
+
+
+def test_in_turns_every_function_warms_up_before_its_own_repeats():
+    calls, ticks = [], iter(range(100))
+
+    def work(name):
+        return lambda: calls.append(name) or jnp.ones(1)
+
+    timings = time_in_turns({"a": work("a"), "b": work("b")}, 2, lambda: next(ticks))
+    assert calls == ["a"] * 3 + ["b"] * 3
+    assert [timings[name].seconds for name in "ab"] == [(1, 1), (1, 1)]
+    assert next(ticks) == 8  # the calls that warm up are not timed

@@ -20,7 +20,7 @@ from spec_jax.experiments.inputs import cut_inputs, make_batches
 from spec_jax.experiments.outputs import (
     Decoded,
     decode_all,
-    decode_alternately,
+    decode_in_turns,
     find_differences,
     share_identical,
 )
@@ -204,7 +204,7 @@ def test_padding_is_in_no_figure(pair, data):
     assert len(decoded.stats[-1].emitted_by_row) == 1
 
 
-def test_ways_are_timed_alternately_and_compiled_first(pair, data, monkeypatch):
+def test_ways_are_timed_in_turns_and_compiled_first(pair, data, monkeypatch):
     order = []
     from spec_jax.experiments import outputs
 
@@ -221,9 +221,10 @@ def test_ways_are_timed_alternately_and_compiled_first(pair, data, monkeypatch):
         "speculative": (pair.speculative(2, policy), pair.params),
     }
     batches = batches_of(first(data, 3), 2, lengths=(128,))
-    decoded, compiling = decode_alternately(ways, batches, 2)
-    # Compiled once, then two repeats of each of two batches.
-    assert order == [("A", 128), ("S", 128)] * 5
+    decoded, compiling = decode_in_turns(ways, batches, 2)
+    # Compiled once; then for each of two batches an untimed call and two repeats.
+    turns = [("A", 128)] * 3 + [("S", 128)] * 3
+    assert order == [("A", 128), ("S", 128), *turns, *turns]
     assert [len(times) for times in decoded["plain"].seconds] == [2, 2]
     assert compiling > 0
 

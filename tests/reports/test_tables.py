@@ -106,7 +106,7 @@ def test_markdown_is_a_table_and_says_how_it_was_measured():
         "speculative in bfloat16, plain in float32",
         "batch 1",
         "64 examples",
-        "medians of 3 alternating repeats",
+        "medians of 3 repeats",
         "python 3.12.1, jax 0.12.0",
         "2026-01-02",
     ):
