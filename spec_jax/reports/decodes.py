@@ -81,7 +81,7 @@ def _decoded_text(trace: TraceRecord) -> Picture:
             shapes.append(Line(((x, level), (x + wide, level)), role, 1.4))
         x += wide + 20
     widest = max(widest, x)
-    title = f"{trace.tokens} tokens in {trace.runs} runs of the target"
+    title = in_runs(trace)
     drawing = Drawing(widest + 16, y + 14, tuple(shapes), f"{title}: {trace.output}")
     return Picture(
         f"figure1-{slug(trace.task)}-{trace.number}-T{trace.temperature:g}",
@@ -99,6 +99,17 @@ def figure_5(traces: Sequence[TraceRecord]) -> list[Picture]:
         place = (trace.task, trace.source, trace.temperature, trace.number)
         groups.setdefault(place, []).append(trace)
     return [_trace_bars(group) for group in groups.values()]
+
+
+def in_runs(trace: TraceRecord) -> str:
+    """How many tokens came in how many runs."""
+    tokens, runs = counted(trace.tokens, "token"), counted(trace.runs, "run")
+    return f"{tokens} in {runs} of the target"
+
+
+def counted(count: int, thing: str) -> str:
+    """1 run, 2 runs."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def _trace_bars(group: Sequence[TraceRecord]) -> Picture:
@@ -119,7 +130,7 @@ def _trace_bars(group: Sequence[TraceRecord]) -> Picture:
         top = frame_top + i * row_height + 6
         name = f"γ = {trace.gamma}" if trace.gamma else "plain"
         shapes.append(Label(left - 8, top + 13, name, "ink", "end", SIZE, bold=True))
-        runs = f"{trace.runs} runs"
+        runs = counted(trace.runs, "run")
         shapes.append(Label(left - 8, top + 27, runs, "muted", "end", SIZE - 2))
         at = 0.0
         for kind, seconds in row:

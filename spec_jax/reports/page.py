@@ -229,8 +229,7 @@ def _sections(results: Results) -> list[Section]:
             "gamma",
             "Speed by gamma",
             "",
-            "`spec-jax evaluate` with several gammas, or `spec-jax choose-gamma`, "
-            "measures it.",
+            "`spec-jax evaluate --gin.GAMMAS=1,3,5,7` measures it.",
             pictures=drawn(payoff.by_gamma),
         ),
         make(
@@ -378,7 +377,7 @@ def _grid(pictures: Sequence[Picture]) -> str:
 def _decoded(trace: TraceRecord) -> str:
     """Figure 1 of one text, as lines that wrap."""
     head = (
-        f"{trace.tokens} tokens in {trace.runs} runs of the target "
+        f"{decodes.in_runs(trace)} "
         f"({trace.tokens / max(trace.runs, 1):.1f} a run): {trace.task}, "
         f"T = {trace.temperature:g}, γ {trace.gamma}"
     )
