@@ -11,7 +11,7 @@ from spec_jax.cli.decoding import (
     check_draft,
     check_lengths,
     encode_text,
-    fastest_dtypes,
+    load_both,
 )
 from spec_jax.cli.generate import check_some
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
@@ -167,9 +167,9 @@ def measure(
       is the token rule.
     """
     with make_console(stderr=True).status("loading the models") as status:
-        dtype, plain_dtype = fastest_dtypes(settings.dtype, settings.plain_dtype)
-        pair = settings.load_pair(dtype=dtype)
-        plain = pair if dtype == plain_dtype else settings.load_pair(dtype=plain_dtype)
+        pair, plain = load_both(
+            settings.load_pair, settings.dtype, settings.plain_dtype
+        )
         for draft in settings.drafts:
             pair.using(draft)  # what is missing is said before anything is measured
         data = as_task(settings, texts, pair)

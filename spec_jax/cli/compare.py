@@ -11,7 +11,7 @@ from spec_jax.cli.decoding import (
     check_draft,
     check_lengths,
     encode_text,
-    fastest_dtypes,
+    load_both,
     lossy,
     padded_length,
 )
@@ -112,9 +112,9 @@ def measure(settings: CompareSettings, texts: Sequence[str]) -> list[CompareReco
     task = get_task(settings.task)
     prefix = task.prefix if settings.prefix is None else settings.prefix
     with make_console(stderr=True).status("loading the models") as status:
-        dtype, plain_dtype = fastest_dtypes(settings.dtype, settings.plain_dtype)
-        pair = settings.load_pair(dtype=dtype)
-        plain = pair if dtype == plain_dtype else settings.load_pair(dtype=plain_dtype)
+        pair, plain = load_both(
+            settings.load_pair, settings.dtype, settings.plain_dtype
+        )
         limit = settings.max_input_length
         rows = [
             encode_text(prefix + text, f"text {number}", pair, limit)

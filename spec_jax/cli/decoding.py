@@ -1,8 +1,9 @@
 """Texts to rows of static shapes, decoded in batches; what demo and generate share."""
 
 import dataclasses
+import inspect
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -211,3 +212,39 @@ def fastest_dtypes(
     for_one = "float32" if on_cpu else "bfloat16"
     for_several = for_one if jax.__version_info__ < (0, 12) else "bfloat16"
     return dtype or for_several, plain_dtype or (for_one if batch == 1 else for_several)
+
+
+def load_both(
+    load_pair: Callable[..., Any],
+    dtype: str | None,
+    plain_dtype: str | None,
+    batch: int = 1,
+) -> tuple[Any, Any]:
+    """The pair for speculative and for plain decoding, which may be the same.
+
+    Args:
+      load_pair: loads it in a dtype.
+      dtype: see `fastest_dtypes`, also for the rest.
+      plain_dtype: of plain decoding.
+      batch: rows of a call.
+    """
+    first, plain_first = fastest_dtypes(dtype, plain_dtype, batch)
+    pair = load_speculative(load_pair, dtype, batch)
+    if first == plain_first:
+        return pair, pair
+    return pair, load_pair(dtype=plain_first)
+
+
+def load_speculative(
+    load_pair: Callable[..., Any], dtype: str | None, batch: int = 1
+) -> Any:
+    """The pair for speculative decoding.
+
+    A draft's call on one row is faster in the dtype that is fastest for one; XLA would
+    turn its weights into that before the loop, in every call again.
+    """
+    several, one = fastest_dtypes(dtype, None)
+    mixed = dtype is None and batch == 1 and one != several
+    if mixed and "draft_dtype" in inspect.signature(load_pair).parameters:
+        return load_pair(dtype=several, draft_dtype=one)
+    return load_pair(dtype=several)

@@ -20,7 +20,7 @@ from spec_jax.cli.decoding import (
     check_lengths,
     decode_batch,
     encode_text,
-    fastest_dtypes,
+    load_both,
     lossy,
     one_line,
 )
@@ -155,12 +155,10 @@ def decode_texts(
 ) -> Callable[[Console], None]:
     """Decodes the texts; returns what prints them: a figure each, then the table."""
     with make_console(stderr=True).status("loading the pair") as status:
-        dtype, plain_dtype = fastest_dtypes(settings.dtype, settings.plain_dtype)
-        loaded = settings.load_pair(dtype=dtype)
+        loaded, plain_pair = load_both(
+            settings.load_pair, settings.dtype, settings.plain_dtype
+        )
         pair = loaded.using(settings.draft)
-        plain_pair = loaded
-        if plain_dtype != dtype:
-            plain_pair = settings.load_pair(dtype=plain_dtype)
         rows = in_one_shape(encode(texts, pair, settings))
         policy, rule = settings.policy, settings.rule
         speculative = pair.speculative(settings.gamma, policy, rule, settings.lengths)

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from spec_jax.adapters import t5x_installed
 from spec_jax.cli.configuration import unlocked
-from spec_jax.cli.decoding import fastest_dtypes
+from spec_jax.cli.decoding import load_both
 from spec_jax.cli.errors import UsageError
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
 from spec_jax.cli.settings import require
@@ -195,9 +195,10 @@ def load_tasks(run: Any) -> list[TaskData]:
 
 def load_pairs(run: Any) -> tuple[Pair, Pair]:
     """The pair for speculative and for plain decoding, which may be the same."""
-    dtype, plain_dtype = fastest_dtypes(run.dtype, run.plain_dtype)
-    pair = run.load_pair(dtype=dtype)
-    return pair, pair if plain_dtype == dtype else run.load_pair(dtype=plain_dtype)
+    settings = run.settings
+    return load_both(
+        run.load_pair, run.dtype, run.plain_dtype, getattr(settings, "batch", 1)
+    )
 
 
 def measure(

@@ -16,7 +16,7 @@ from spec_jax.cli.decoding import (
     check_lengths,
     decode_batch,
     encode_text,
-    fastest_dtypes,
+    load_speculative,
     lossy,
     shown,
     stream_text,
@@ -265,7 +265,9 @@ class Generator:
     def __init__(self, settings: GenerateSettings, pair: Drafting | None = None):
         self.settings = settings
         if pair is None:
-            pair = settings.load_pair(dtype=fastest_dtypes(settings.dtype, None)[0])
+            pair = load_speculative(
+                settings.load_pair, settings.dtype, settings.batch_size
+            )
         self.pair = pair.using(settings.draft)
         self.algorithm: Speculative = self.pair.speculative(
             settings.gamma, settings.policy, settings.rule, settings.lengths

@@ -8,7 +8,7 @@ import pathlib
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from spec_jax.cli import alpha
-from spec_jax.cli.decoding import fastest_dtypes
+from spec_jax.cli.decoding import load_both
 from spec_jax.cli.evaluate import RESULTS, Place, measure_one
 from spec_jax.cli.settings import require
 from spec_jax.cli.terminal import make_console
@@ -82,7 +82,6 @@ def measure_speeds(run: LenienceRun, config: str) -> list[tuple[str, Record]]:
     """
     check_writable(os.path.join(run.output_dir, RESULTS), appended=True)
     place = Place(pathlib.Path(run.output_dir), config)
-    dtype, plain_dtype = fastest_dtypes(run.dtype, run.plain_dtype)
     source = dataclasses.replace(run.tasks, num_examples=run.speed_examples)
     console = make_console(stderr=True)
     records = []
@@ -96,8 +95,7 @@ def measure_speeds(run: LenienceRun, config: str) -> list[tuple[str, Record]]:
         transient=True,
     ) as bar:
         for name, load in run.pairs.items():
-            pair = load(dtype=dtype)
-            plain = pair if plain_dtype == dtype else load(dtype=plain_dtype)
+            pair, plain = load_both(load, run.dtype, run.plain_dtype)
             for data in source.load(pair.vocabulary):
                 for one in run.leniences:
                     settings = dataclasses.replace(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from rich import box
 from rich.table import Table
 
-from spec_jax.cli.decoding import check_draft, fastest_dtypes
+from spec_jax.cli.decoding import check_draft, load_both
 from spec_jax.cli.evaluate import (
     PREDICTIONS,
     RESULTS,
@@ -279,10 +279,8 @@ def _measure_source(
     """The rows of one pair, which is freed before another is loaded."""
     console = make_console(stderr=True)
     what = f"loading the pair of {', '.join(drafts)}"
-    dtype, plain_dtype = fastest_dtypes(run.dtype, run.plain_dtype, max(batches))
     with console.status(what):
-        pair = source.load(dtype=dtype)
-        plain = pair if plain_dtype == dtype else source.load(dtype=plain_dtype)
+        pair, plain = load_both(source.load, run.dtype, run.plain_dtype, max(batches))
     tasks = tasks or _load_tasks(run, pair.vocabulary)
     pairs = pair, plain
     work = [

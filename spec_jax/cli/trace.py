@@ -20,7 +20,7 @@ from spec_jax.cli.decoding import (
     check_lengths,
     decode_batch,
     encode_text,
-    fastest_dtypes,
+    load_both,
     lossy,
     shown,
 )
@@ -35,7 +35,7 @@ from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.batches import round_up
 from spec_jax.data.examples import get_task
 from spec_jax.decoding.loop import trace
-from spec_jax.experiments.clock import Timing, time_in_turns, time_call
+from spec_jax.experiments.clock import Timing, time_call, time_in_turns
 from spec_jax.experiments.record import (
     cpu_threads,
     describe_device,
@@ -153,11 +153,9 @@ def measure(settings: TraceSettings, texts: Sequence[str]) -> Watched:
     prefix = get_task(settings.task).prefix
     prefix = prefix if settings.prefix is None else settings.prefix
     with make_console(stderr=True).status("loading the models") as status:
-        dtype, plain_dtype = fastest_dtypes(settings.dtype, settings.plain_dtype)
-        loaded = settings.load_pair(dtype=dtype)
-        plain_pair = loaded
-        if plain_dtype != dtype:
-            plain_pair = settings.load_pair(dtype=plain_dtype)
+        loaded, plain_pair = load_both(
+            settings.load_pair, settings.dtype, settings.plain_dtype
+        )
         pair = loaded.using(settings.draft)
         limit = settings.max_input_length
         rows = in_one_shape(

@@ -120,6 +120,7 @@ class Record(JsonLine):
     baseline: dict[str, float | None] | None = None
     run: str = ""
     draft_name: str = ""
+    draft_dtype: str = ""
     lossless: bool = True
     lenience: float | None = None
     lengths: str = "fixed"
