@@ -58,7 +58,7 @@ def read_results(paths: Sequence[str | pathlib.Path]) -> Results:
     """Reads files, and of folders every *.jsonl with known lines.
 
     A file that is named has to be known; in a folder a foreign one becomes a note, as
-    half a last line does, which a kill leaves.
+    half a line does, which a kill leaves.
 
     Raises:
       ValueError: if there is nothing to read, or a line of a known file is wrong.
@@ -127,7 +127,7 @@ def _read(path: pathlib.Path, named: bool) -> tuple[list[JsonLine], list[str]]:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise ValueError(f"cannot read {path}: {reason}") from None
     lines: list[JsonLine] = []
-    notes: list[str] = []
+    cut: list[str] = []  # what a kill leaves, before the lines of the next run
     for number, text in enumerate(texts, 1):
         if not text.strip():
             continue
@@ -135,8 +135,8 @@ def _read(path: pathlib.Path, named: bool) -> tuple[list[JsonLine], list[str]]:
         try:
             fields = json.loads(text)
         except json.JSONDecodeError:
-            if lines and number == len(texts):
-                notes.append(f"{place} is cut off and was passed over")
+            if text.startswith("{"):
+                cut.append(f"{place} is cut off and was passed over")
                 continue
             fields = None
         form = _form(fields)
@@ -152,8 +152,8 @@ def _read(path: pathlib.Path, named: bool) -> tuple[list[JsonLine], list[str]]:
     if not lines:
         if named:
             raise ValueError(f"want result lines in {path}, got none: {_MAKE}")
-        notes.append(f"{path} is empty and was passed over")
-    return lines, notes
+        return [], [f"{path} holds no whole line and was passed over"]
+    return lines, cut
 
 
 def _form(fields) -> type[JsonLine] | None:

@@ -30,12 +30,16 @@ def test_a_folder_is_read_once_and_foreign_files_are_named(tmp_path):
     ]
 
 
-def test_half_a_last_line_is_passed_over_and_said(tmp_path):
-    path = lines.write(tmp_path / "a.jsonl", [lines.record(), lines.record()])
-    path.write_text(path.read_text()[:-40])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_half_a_line_is_passed_over_and_said(tmp_path, number):
+    """A killed run leaves one, and the next run's lines follow it."""
+    path = lines.write(tmp_path / "a.jsonl", [lines.record()] * 3)
+    texts = path.read_text().splitlines()
+    texts[number - 1] = texts[number - 1][:-40]
+    path.write_text("\n".join(texts))
     found = read_results([path])
-    assert len(found.records) == 1
-    assert "line 2 is cut off" in found.notes[0]
+    assert len(found.records) == 2
+    assert f"line {number} is cut off" in found.notes[0]
 
 
 @pytest.mark.parametrize(
