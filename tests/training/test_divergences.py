@@ -63,7 +63,7 @@ def test_descending_brings_the_draft_to_the_target(name):
     beta = float(jnp.minimum(jax.nn.softmax(draft), jax.nn.softmax(target)).sum())
     start = float(jnp.minimum(0.25, jax.nn.softmax(target)).sum())
     assert start == pytest.approx(0.65)
-    # Steps of one size go to and fro around total variation's kink.
+    # Steps of one size step over total variation's kink and back.
     assert beta > (0.9 if name == "tv" else 0.99)
 
 
