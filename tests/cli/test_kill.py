@@ -1,6 +1,7 @@
-"""kill -9 during `evaluate` and `generate`: nothing is lost, nothing comes twice.
+"""kill -9 during `evaluate`, `table2` and `generate`: nothing is lost, or comes twice.
 
-`KILL_SHIPPED=1` takes the shipped pair and 200 whole examples, not a tiny pair.
+`KILL_SHIPPED=1` takes the shipped pair and 200 whole examples, not a tiny pair;
+`ALL_KILLS=1` kills `table2` ten times, not three.
 """
 
 import json
@@ -14,10 +15,12 @@ import time
 
 import pytest
 
+from spec_jax.cli.evaluate import RESULTS
 from spec_jax.data.samples import load_samples
 
 SHIPPED = os.environ.get("KILL_SHIPPED") == "1"
 KILLS, EXAMPLES = 10, 200
+TABLE2_KILLS = KILLS if os.environ.get("ALL_KILLS") == "1" else 3
 MOST_SECONDS = 3000 if SHIPPED else 200
 # What may differ between two runs: times, and when they were.
 TIMES = {
@@ -30,6 +33,7 @@ TIMES = {
     "speedup",
     "speedup_formula",
     "speedup_of_formula",
+    "baseline",
     "date",
     "warnings",
 }
@@ -56,14 +60,14 @@ def written(folder):
     return sum(path.stat().st_size for path in files if path.exists())
 
 
-def run_killed(argv, environment, folder, whole, rng):
-    """Starts the command until it ends by itself, killing it `KILLS` times.
+def run_killed(argv, environment, folder, whole, rng, count=KILLS):
+    """Starts the command until it ends by itself, killing it `count` times.
 
     Half of the kills come when a random share of all bytes is written, and a random
     moment later; the others while it starts, be it in imports, loading or compiling.
     """
-    marks = sorted(rng.uniform(0.02, 0.98) * whole for _ in range(KILLS // 2))
-    for kills in range(10 * KILLS):
+    marks = sorted(rng.uniform(0.02, 0.98) * whole for _ in range(count // 2))
+    for kills in range(10 * count):
         process = subprocess.Popen(
             argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -73,7 +77,7 @@ def run_killed(argv, environment, folder, whole, rng):
         while process.poll() is None:
             assert time.monotonic() < ends
             now = written(folder) >= marks[0] if by_size else time.monotonic() > late
-            if now and kills < KILLS:
+            if now and kills < count:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
                 marks = marks[1:] if by_size else marks
@@ -153,7 +157,50 @@ def test_evaluate(shapes, environment, tmp_path):
         if name.startswith("examples"):
             indices = [row["index"] for row in want[name] if "index" in row]
             assert sorted(indices) == list(range(EXAMPLES))
-    assert [row["num_examples"] for row in want["results.jsonl"]] == [EXAMPLES] * 2
+    assert [row["num_examples"] for row in want[RESULTS]] == [EXAMPLES] * 2
+
+
+@pytest.mark.slow
+def test_table2(pair_flags, environment, tmp_path):
+    """Kills over rows of two drafts, and of batches of 2."""
+    examples = 24
+    flags = [
+        *pair_flags,
+        "--gin.PAIRS={'small': @load_pair, 'large': @load_pair}",
+        "--gin.MIXTURE_OR_TASK_NAME=ende",
+        "--gin.TASK_FEATURE_LENGTHS={'inputs': 128, 'targets': 8}",
+        "--gin.TEMPERATURES=1",
+        f"--gin.NUM_EXAMPLES={examples}",
+        "--gin.REPEATS=1",
+        "--gin.PLAIN_DTYPE=float32",
+        "--gin.INPUT_LENGTHS=128",
+        "--gin.GAMMA=3",
+        "--gin.BATCH_SIZES=2",
+        "--gin.BATCH_DRAFT=small",
+        "--cpu_threads=1",
+    ]
+
+    def table2(folder):
+        return command("table2", *flags, f"--gin.EVAL_OUTPUT_DIR={folder}")
+
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    undisturbed = subprocess.run(
+        table2(whole), env=environment, capture_output=True, text=True
+    )
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}")
+    rng, size = random.Random(seed), written(whole)
+    killed = run_killed(table2(folder), environment, folder, size, rng, TABLE2_KILLS)
+    assert killed == TABLE2_KILLS
+    want, got = contents(whole), contents(folder)
+    config = [x.replace(str(folder), str(whole)) for x in got.pop("config.gin")]
+    assert config == want.pop("config.gin")
+    assert got.keys() == want.keys() and len(want) == 1 + 3 * 3
+    for name in want:
+        assert got[name] == want[name], name
+    rows = [(row["draft_name"], row["batch"]) for row in got[RESULTS]]
+    assert rows == [("small", 1), ("large", 1), ("small", 2)]
 
 
 @pytest.mark.slow
