@@ -1,7 +1,8 @@
-"""kill -9 during `evaluate`, `table2` and `generate`: nothing is lost, or comes twice.
+"""kill -9 during `evaluate`, `table2`, `distill` and `generate`: nothing is lost, or
+comes twice.
 
 `KILL_SHIPPED=1` takes the shipped pair and 200 whole examples, not a tiny pair;
-`ALL_KILLS=1` kills `table2` ten times, not three.
+`ALL_KILLS=1` kills `table2` and `distill` ten times, not three.
 """
 
 import json
@@ -13,14 +14,17 @@ import subprocess
 import sys
 import time
 
+import jax
+import numpy as np
 import pytest
 
+from spec_jax.checkpoints import load_params
 from spec_jax.cli.evaluate import RESULTS
 from spec_jax.data.samples import load_samples
 
 SHIPPED = os.environ.get("KILL_SHIPPED") == "1"
 KILLS, EXAMPLES = 10, 200
-TABLE2_KILLS = KILLS if os.environ.get("ALL_KILLS") == "1" else 3
+SOME_KILLS = KILLS if os.environ.get("ALL_KILLS") == "1" else 3
 MOST_SECONDS = 3000 if SHIPPED else 200
 # What may differ between two runs: times, and when they were.
 TIMES = {
@@ -34,6 +38,7 @@ TIMES = {
     "speedup_formula",
     "speedup_of_formula",
     "baseline",
+    "target_tokens_per_second",
     "date",
     "warnings",
 }
@@ -191,8 +196,8 @@ def test_table2(pair_flags, environment, tmp_path):
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")
     rng, size = random.Random(seed), written(whole)
-    killed = run_killed(table2(folder), environment, folder, size, rng, TABLE2_KILLS)
-    assert killed == TABLE2_KILLS
+    killed = run_killed(table2(folder), environment, folder, size, rng, SOME_KILLS)
+    assert killed == SOME_KILLS
     want, got = contents(whole), contents(folder)
     config = [x.replace(str(folder), str(whole)) for x in got.pop("config.gin")]
     assert config == want.pop("config.gin")
@@ -201,6 +206,58 @@ def test_table2(pair_flags, environment, tmp_path):
         assert got[name] == want[name], name
     rows = [(row["draft_name"], row["batch"]) for row in got[RESULTS]]
     assert rows == [("small", 1), ("large", 1), ("small", 2)]
+
+
+@pytest.mark.slow
+def test_distill(pair_flags, environment, tmp_path):
+    """Kills while the target answers, between checkpoints and while one is written."""
+    texts = tmp_path / "texts.tsv"
+    texts.write_text("".join(f"Open file {i}.\tDatei {i}\n" for i in range(48)))
+    flags = [
+        *pair_flags,
+        f"--gin.TASK_FILE={texts}",
+        "--gin.TASK_FEATURE_LENGTHS={'inputs': 24, 'targets': 12}",
+        "--gin.NUM_VALIDATION=8",
+        "--gin.TRAIN_STEPS=60",
+        "--gin.BATCH_TOKENS=64",
+        "--gin.CHECKPOINT_PERIOD=6",
+        "--gin.EVAL_PERIOD=15",
+        "--gin.ON_POLICY=0.3",
+        "--cpu_threads=1",
+    ]
+
+    def distill(folder):
+        return command("distill", *flags, f"--gin.MODEL_DIR={folder}")
+
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    undisturbed = subprocess.run(
+        distill(whole), env=environment, capture_output=True, text=True
+    )
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}")
+    rng, size = random.Random(seed), written(whole)
+    killed = run_killed(distill(folder), environment, folder, size, rng, SOME_KILLS)
+    assert killed == SOME_KILLS
+    files = {
+        str(path.relative_to(whole))
+        for path in (
+            *whole.iterdir(),
+            *whole.glob("outputs/*"),
+            *whole.glob("export/*"),
+        )
+        if path.is_file()
+    }
+    assert len(files) == 2 + 4 + 2  # of two temperatures, to learn from and held out
+    for name in files - {"config.gin", "metrics.jsonl"}:
+        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+    lines = without_times(whole / "metrics.jsonl")
+    assert without_times(folder / "metrics.jsonl") == lines
+    assert [line["step"] for line in lines] == [0, 15, 30, 45, 50, 60]
+    assert {path.name for path in folder.iterdir()} == {
+        path.name for path in whole.iterdir()
+    }
+    jax.tree.map(np.testing.assert_array_equal, *map(load_params, (whole, folder)))
 
 
 @pytest.mark.slow
