@@ -2,7 +2,7 @@
 comes twice.
 
 `KILL_SHIPPED=1` takes the shipped pair and 200 whole examples, not a tiny pair;
-`ALL_KILLS=1` kills `table2` and `distill` ten times, not three.
+`ALL_KILLS=1` kills `table2` and `distill` ten times, not twice.
 """
 
 import json
@@ -24,7 +24,7 @@ from spec_jax.data.samples import load_samples
 
 SHIPPED = os.environ.get("KILL_SHIPPED") == "1"
 KILLS, EXAMPLES = 10, 200
-SOME_KILLS = KILLS if os.environ.get("ALL_KILLS") == "1" else 3
+SOME_KILLS = KILLS if os.environ.get("ALL_KILLS") == "1" else 2
 MOST_SECONDS = 3000 if SHIPPED else 200
 # What may differ between two runs: times, and when they were.
 TIMES = {
@@ -94,6 +94,31 @@ def run_killed(argv, environment, folder, whole, rng, count=KILLS):
     raise AssertionError("the command never ended by itself")
 
 
+def undisturbed_and_killed(make_command, environment, folder, count=KILLS):
+    """Runs a command to its end, and again in another folder with kills.
+
+    Args:
+      make_command: from the folder that it writes into.
+      environment: of the processes.
+      folder: for both.
+      count: how many kills.
+
+    Returns:
+      The folders that the two wrote.
+    """
+    whole, other = folder / "whole", folder / "killed"
+    undisturbed = subprocess.run(
+        make_command(whole), env=environment, capture_output=True, text=True
+    )
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}")
+    rng, size = random.Random(seed), written(whole)
+    killed = run_killed(make_command(other), environment, other, size, rng, count)
+    assert killed == count
+    return whole, other
+
+
 def without_times(path):
     """The content of a file that two runs must share."""
     lines = path.read_text("utf-8").splitlines()
@@ -139,17 +164,7 @@ def test_evaluate(shapes, environment, tmp_path):
     def evaluate(folder):
         return command("evaluate", *flags, f"--gin.EVAL_OUTPUT_DIR={folder}")
 
-    whole, folder = tmp_path / "whole", tmp_path / "killed"
-    undisturbed = subprocess.run(
-        evaluate(whole), env=environment, capture_output=True, text=True
-    )
-    assert undisturbed.returncode == 0, undisturbed.stderr
-    seed = random.SystemRandom().randrange(10**6)
-    print(f"seed {seed}")
-    killed = run_killed(
-        evaluate(folder), environment, folder, written(whole), random.Random(seed)
-    )
-    assert killed == KILLS
+    whole, folder = undisturbed_and_killed(evaluate, environment, tmp_path)
     want, got = contents(whole), contents(folder)
     config = got.pop("config.gin")
     assert [x.replace(str(folder), str(whole)) for x in config] == want.pop(
@@ -179,7 +194,7 @@ def test_table2(pair_flags, environment, tmp_path):
         "--gin.REPEATS=1",
         "--gin.PLAIN_DTYPE=float32",
         "--gin.INPUT_LENGTHS=128",
-        "--gin.GAMMA=3",
+        "--gin.GAMMA=paper",
         "--gin.BATCH_SIZES=2",
         "--gin.BATCH_DRAFT=small",
         "--cpu_threads=1",
@@ -188,24 +203,15 @@ def test_table2(pair_flags, environment, tmp_path):
     def table2(folder):
         return command("table2", *flags, f"--gin.EVAL_OUTPUT_DIR={folder}")
 
-    whole, folder = tmp_path / "whole", tmp_path / "killed"
-    undisturbed = subprocess.run(
-        table2(whole), env=environment, capture_output=True, text=True
-    )
-    assert undisturbed.returncode == 0, undisturbed.stderr
-    seed = random.SystemRandom().randrange(10**6)
-    print(f"seed {seed}")
-    rng, size = random.Random(seed), written(whole)
-    killed = run_killed(table2(folder), environment, folder, size, rng, SOME_KILLS)
-    assert killed == SOME_KILLS
+    whole, folder = undisturbed_and_killed(table2, environment, tmp_path, SOME_KILLS)
     want, got = contents(whole), contents(folder)
     config = [x.replace(str(folder), str(whole)) for x in got.pop("config.gin")]
     assert config == want.pop("config.gin")
     assert got.keys() == want.keys() and len(want) == 1 + 3 * 3
     for name in want:
         assert got[name] == want[name], name
-    rows = [(row["draft_name"], row["batch"]) for row in got[RESULTS]]
-    assert rows == [("small", 1), ("large", 1), ("small", 2)]
+    rows = [(row["draft_name"], row["batch"], row["gamma"]) for row in got[RESULTS]]
+    assert rows == [("small", 1, 7), ("large", 1, 3), ("small", 2, 7)]
 
 
 @pytest.mark.slow
@@ -229,16 +235,7 @@ def test_distill(pair_flags, environment, tmp_path):
     def distill(folder):
         return command("distill", *flags, f"--gin.MODEL_DIR={folder}")
 
-    whole, folder = tmp_path / "whole", tmp_path / "killed"
-    undisturbed = subprocess.run(
-        distill(whole), env=environment, capture_output=True, text=True
-    )
-    assert undisturbed.returncode == 0, undisturbed.stderr
-    seed = random.SystemRandom().randrange(10**6)
-    print(f"seed {seed}")
-    rng, size = random.Random(seed), written(whole)
-    killed = run_killed(distill(folder), environment, folder, size, rng, SOME_KILLS)
-    assert killed == SOME_KILLS
+    whole, folder = undisturbed_and_killed(distill, environment, tmp_path, SOME_KILLS)
     files = {
         str(path.relative_to(whole))
         for path in (
@@ -281,15 +278,7 @@ def test_generate(shapes, environment, tmp_path, temperature):
             f"--gin.INFER_OUTPUT_DIR={folder}",
         )
 
-    whole, folder = tmp_path / "whole", tmp_path / "killed"
-    undisturbed = subprocess.run(
-        generate(whole), env=environment, capture_output=True, text=True
-    )
-    assert undisturbed.returncode == 0, undisturbed.stderr
-    seed = random.SystemRandom().randrange(10**6)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    run_killed(generate(folder), environment, folder, written(whole), rng)
+    whole, folder = undisturbed_and_killed(generate, environment, tmp_path)
     name = "ende-predict.jsonl-00000-of-00001"
     assert {path.name for path in folder.iterdir()} == {name, "config.gin"}
     assert (folder / name).read_bytes() == (whole / name).read_bytes()
