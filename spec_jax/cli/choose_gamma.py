@@ -1,7 +1,7 @@
 """`spec-jax choose-gamma`: which draft, gamma and rule pay on one's own texts."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rich import box
 from rich.table import Table
@@ -9,19 +9,14 @@ from rich.table import Table
 from spec_jax.cli.decoding import (
     INPUT_LENGTHS,
     check_draft,
-    check_lengths,
-    encode_text,
     load_both,
 )
-from spec_jax.cli.generate import check_some
-from spec_jax.cli.runtime import limit_cpu_threads, start_backend
+from spec_jax.cli.own_texts import OwnTexts, read_own_texts
 from spec_jax.cli.settings import positive, require
 from spec_jax.cli.terminal import make_console, plural
-from spec_jax.cli.texts import check_writable, read_texts, write_whole
+from spec_jax.cli.texts import write_whole
 from spec_jax.core.sampling import GREEDY_TEMPERATURE
-from spec_jax.data.batches import round_up
 from spec_jax.data.datasets import TaskData, TaskExample
-from spec_jax.data.examples import get_task
 from spec_jax.experiments.bench import sampling_policy
 from spec_jax.experiments.choice import Choice, PlainOutputs, choose, decode_plainly
 from spec_jax.experiments.evaluate import BUSY, EvaluateSettings, machine_load
@@ -38,59 +33,42 @@ LEAST_GAIN = 1.01
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ChooseSettings:
+class ChooseSettings(OwnTexts):
     """What is measured.
 
     Attributes:
-      load_pair: loads the pair in a dtype.
       drafts: to choose from.
-      task: gives the prefix and the longest output.
-      prefix: goes before every text instead of the task's.
       temperature: of target and draft.
       top_k: see `SamplingPolicy`.
       top_p: see `SamplingPolicy`.
       min_p: see `SamplingPolicy`.
       most: the largest gamma to choose from.
       batch_size: texts decoded together.
-      seed: with a text's number it decides the draws.
-      max_input_length: tokens of a text, prefix included.
-      max_new_tokens: of an output; None is the task's.
-      dtype: of speculative decoding; None is the fastest here.
-      plain_dtype: of plain decoding; None is the fastest here.
 
     Raises:
       ValueError: if a value is out of range.
     """
 
-    load_pair: Callable[..., Pair]
     drafts: tuple[str, ...]
-    task: str = "ende"
-    prefix: str | None = None
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
     most: int = 8
     batch_size: int = 1
-    seed: int = 0
-    max_input_length: int = 256
-    max_new_tokens: int | None = None
-    dtype: str | None = None
-    plain_dtype: str | None = None
 
     def __post_init__(self):
-        get_task(self.task)
+        super().__post_init__()
         require(bool(self.drafts), "want at least one of the DRAFTS, got none")
         for draft in self.drafts:
             check_draft(draft)
             self.of_draft(draft)
-        positive(self, "most", "max_new_tokens")
-        check_lengths(self.max_input_length, self.max_new_tokens)
+        positive(self, "most")
 
     @property
-    def output_limit(self) -> int:
-        """Most new tokens."""
-        return self.max_new_tokens or get_task(self.task).max_target_length
+    def rows(self) -> int:
+        """Texts decoded together."""
+        return self.batch_size
 
     def of_draft(self, draft: str) -> EvaluateSettings:
         """What is measured of one draft."""
@@ -104,11 +82,6 @@ class ChooseSettings:
             input_lengths=INPUT_LENGTHS,
             draft=draft,
         )
-
-    def decode_shapes(self) -> tuple[tuple[int, int, int], ...]:
-        """(rows, input tokens, new tokens) of the largest text."""
-        length = round_up(self.max_input_length, INPUT_LENGTHS)
-        return ((self.batch_size, length, self.output_limit),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,14 +103,7 @@ def main(invocation) -> None:
     """Runs the command."""
     settings: ChooseSettings = invocation.settings
     path = invocation.flags.output_file
-    if path is not None:
-        check_writable(path)
-    texts = list(read_texts(invocation.arguments, invocation.flags.input_file))
-    check_some(texts)
-    limit_cpu_threads(invocation.flags.cpu_threads, settings.batch_size)
-    start_backend()
-    texts = [text for text in texts if text.strip()]
-    choices, gain = measure(settings, texts)
+    choices, gain = measure(settings, read_own_texts(invocation))
     console = make_console()
     console.print(results_table(choices))
     console.print(speeds_table(choices))
@@ -198,20 +164,14 @@ def as_task(settings: ChooseSettings, texts: Sequence[str], pair: Pair) -> TaskD
     Raises:
       UsageError: if a text is too long.
     """
-    task = get_task(settings.task)
-    prefix = task.prefix if settings.prefix is None else settings.prefix
-    limit = settings.max_input_length
     examples = tuple(
-        TaskExample(
-            number,
-            encode_text(prefix + text, f"text {number + 1}", pair, limit),
-            "",
-            {},
-        )
-        for number, text in enumerate(texts)
+        TaskExample(number, tokens, "", {})
+        for number, tokens in enumerate(settings.encode(texts, pair))
     )
     longest = max(len(example.inputs) for example in examples)
-    return TaskData(task.name, examples, longest, settings.output_limit, lambda _: {})
+    return TaskData(
+        settings.task, examples, longest, settings.output_limit, lambda _: {}
+    )
 
 
 def block_gain(

@@ -13,27 +13,21 @@ from rich.text import Text
 
 from spec_jax.base import Algorithm
 from spec_jax.cli.decoding import (
-    INPUT_LENGTHS,
     Row,
     arguments,
     check_draft,
-    check_lengths,
     decode_batch,
-    encode_text,
     load_both,
     lossy,
     shown,
 )
 from spec_jax.cli.demo import MOST_RUNS, in_one_shape
-from spec_jax.cli.generate import check_some
-from spec_jax.cli.runtime import limit_cpu_threads, start_backend
+from spec_jax.cli.own_texts import OwnTexts, read_own_texts
 from spec_jax.cli.settings import positive, require
 from spec_jax.cli.terminal import make_console, shows_color
-from spec_jax.cli.texts import check_writable, read_texts, write_whole
+from spec_jax.cli.texts import write_whole
 from spec_jax.core.rules import AnyRule
 from spec_jax.core.sampling import SamplingPolicy
-from spec_jax.data.batches import round_up
-from spec_jax.data.examples import get_task
 from spec_jax.decoding.loop import trace
 from spec_jax.experiments.clock import Timing, time_call, time_in_turns
 from spec_jax.experiments.record import (
@@ -48,80 +42,47 @@ from spec_jax.reports.trace import TargetRun, figure, legend, run_texts, target_
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TraceSettings:
+class TraceSettings(OwnTexts):
     """What is watched.
 
     Attributes:
-      load_pair: loads the pair in a dtype.
       policy: of target and draft.
       gammas: each text is decoded with each, and plainly.
       draft: where proposals come from.
       rule: how they are judged; None: the token rule.
-      task: gives the prefix and the longest output.
-      prefix: goes before every text instead of the task's.
-      seed: with a text's number it decides the draws.
-      max_input_length: tokens of a text, prefix included.
-      max_new_tokens: of an output; None is the task's.
       repeats: timed calls of each text and way.
-      dtype: of speculative decoding; None is the fastest here.
-      plain_dtype: of plain decoding; None is the fastest here.
 
     Raises:
       ValueError: if a value is out of range.
     """
 
-    load_pair: Callable[..., Pair]
     policy: SamplingPolicy
     gammas: tuple[int, ...] = (7, 3)
     draft: str = "model"
     rule: AnyRule | None = None
-    task: str = "ende"
-    prefix: str | None = None
-    seed: int = 0
-    max_input_length: int = 256
-    max_new_tokens: int | None = None
     repeats: int = 5
-    dtype: str | None = None
-    plain_dtype: str | None = None
 
     def __post_init__(self):
-        get_task(self.task)
+        super().__post_init__()
         check_draft(self.draft)
         require(
             bool(self.gammas) and min(self.gammas) >= 1,
             f"want GAMMAS of at least one number, each >= 1, got {self.gammas}",
         )
         object.__setattr__(self, "gammas", tuple(dict.fromkeys(self.gammas)))
-        positive(self, "max_new_tokens", "repeats")
-        check_lengths(self.max_input_length, self.max_new_tokens)
+        positive(self, "repeats")
 
     @property
     def most(self) -> int:
         """The largest gamma."""
         return max(self.gammas)
 
-    @property
-    def output_limit(self) -> int:
-        """Most new tokens."""
-        return self.max_new_tokens or get_task(self.task).max_target_length
-
-    def decode_shapes(self) -> tuple[tuple[int, int, int], ...]:
-        """(rows, input tokens, new tokens) of the largest text."""
-        length = round_up(self.max_input_length, INPUT_LENGTHS)
-        return ((1, length, self.output_limit),)
-
 
 def main(invocation) -> None:
     """Runs the command."""
     settings: TraceSettings = invocation.settings
     path = invocation.flags.output_file
-    if path is not None:
-        check_writable(path)
-    texts = list(read_texts(invocation.arguments, invocation.flags.input_file))
-    check_some(texts)
-    limit_cpu_threads(invocation.flags.cpu_threads, batch=1)
-    start_backend()
-    records = measure(settings, [text for text in texts if text.strip()])
+    records = measure(settings, read_own_texts(invocation))
     console = make_console()
     if said := lossy(settings.rule):
         console.print(said, style="yellow")
@@ -150,20 +111,12 @@ class Watched:
 
 def measure(settings: TraceSettings, texts: Sequence[str]) -> Watched:
     """Decodes the texts in every way, watched and then timed."""
-    prefix = get_task(settings.task).prefix
-    prefix = prefix if settings.prefix is None else settings.prefix
     with make_console(stderr=True).status("loading the models") as status:
         loaded, plain_pair = load_both(
             settings.load_pair, settings.dtype, settings.plain_dtype
         )
         pair = loaded.using(settings.draft)
-        limit = settings.max_input_length
-        rows = in_one_shape(
-            [
-                encode_text(prefix + text, f"text {number}", pair, limit)
-                for number, text in enumerate(texts, 1)
-            ]
-        )
+        rows = in_one_shape(settings.encode(texts, pair))
         policy, rule = settings.policy, settings.rule
         ways: dict[int, tuple[Algorithm, Pair]] = {
             gamma: (pair.speculative(gamma, policy, rule), pair)
