@@ -130,16 +130,16 @@ def training_batches(
     *,
     seed: int,
     start_step: int,
+    short_first: bool = True,
 ) -> Iterator[tuple[int, Batch]]:
     """Endless (epoch, batch), from `start_step` as if never interrupted.
-
-    The first epoch goes from short examples to long ones.
 
     Args:
       make_epoch: the examples of an epoch, from that epoch's own generator.
       buckets: the shapes.
       seed: with the epoch's number it decides everything.
       start_step: batches to pass over.
+      short_first: whether the first epoch goes from short examples to long ones.
     """
     epoch, passed = 0, 0
     while True:
@@ -148,7 +148,7 @@ def training_batches(
         planned = plan_epoch(examples, buckets, rng)
         if not planned:
             raise ValueError("there is no training example")
-        if epoch == 0:
+        if epoch == 0 and short_first:
             planned = short_to_long(planned, rng)
         for batch in planned[max(start_step - passed, 0) :]:
             yield epoch, collate(examples, batch)

@@ -29,8 +29,8 @@ def make_buckets(
     """
     lengths = BUCKET_LENGTHS
     if longest is not None:
-        shorter = [(i, t) for i, t in lengths if i < longest[0] and t < longest[1]]
-        lengths = (*shorter, longest)
+        within = [(i, t) for i, t in lengths if i <= longest[0] and t <= longest[1]]
+        lengths = tuple(dict.fromkeys((*within, longest)))
     buckets = []
     for inputs, targets in lengths:
         rows = batch_tokens / max(targets, inputs // 3)

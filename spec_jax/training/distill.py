@@ -280,7 +280,11 @@ def distill(
         state,
         step,
         lambda done: training_batches(
-            lambda rng: list(examples), buckets, seed=settings.seed, start_step=done
+            lambda rng: list(examples),
+            buckets,
+            seed=settings.seed,
+            start_step=done,
+            short_first=False,  # what corresponds to what is known already
         ),
         validate,
         settings,
