@@ -20,7 +20,7 @@ from rich.progress import (
 from spec_jax.cli.decoding import fastest_dtypes
 from spec_jax.cli.evaluate import NAME_LENGTH, load_tasks
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
-from spec_jax.cli.settings import require
+from spec_jax.cli.settings import check_pairs, require
 from spec_jax.cli.task_source import TaskSource
 from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable, write_whole
@@ -73,11 +73,7 @@ class AlphaRun:
     dtype: str | None = None
 
     def __post_init__(self):
-        good = all(isinstance(k, str) and callable(v) for k, v in self.pairs.items())
-        require(
-            bool(self.pairs) and good,
-            f"want PAIRS as {{'NAME': @load_pair}}, got {self.pairs!r}",
-        )
+        check_pairs(self.pairs)
         for name in self.drafts:
             require(
                 name in OTHERS,

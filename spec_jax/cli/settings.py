@@ -136,3 +136,11 @@ def positive(settings: Any, *names: str) -> None:
     for name in names:
         value = getattr(settings, name)
         require(value is None or value >= 1, f"want {name} >= 1, got {value}")
+
+
+def check_pairs(pairs: Any) -> None:
+    """Raises ValueError if PAIRS do not name functions that load a pair."""
+    good = bool(pairs) and all(
+        isinstance(name, str) and callable(load) for name, load in pairs.items()
+    )
+    require(good, f"want PAIRS as {{'NAME': @load_pair}}, got {pairs!r}")

@@ -8,6 +8,8 @@ import math
 import os
 import pathlib
 import platform
+import types
+import typing
 from typing import Any, Self, TypeVar
 
 import jax
@@ -50,9 +52,10 @@ class JsonLine:
         """What `to_json` wrote; unknown fields are passed over.
 
         Raises:
-          ValueError: if the line is no JSON object, or lacks a field.
+          ValueError: if the line is no JSON object, lacks a field, or has one of
+            another type.
         """
-        fields = json.loads(line)
+        fields = json.loads(line, parse_constant=_no_number)
         if not isinstance(fields, dict):
             raise ValueError(f"want a JSON object, got {line[:80]!r}")
         known = {field.name: field for field in dataclasses.fields(cls)}
@@ -64,6 +67,10 @@ class JsonLine:
         if missing:
             raise ValueError(f"a record lacks the fields {missing}")
         kept = {name: value for name, value in fields.items() if name in known}
+        hints = typing.get_type_hints(cls)
+        for name, value in kept.items():
+            if not _fits(value, hints[name]):
+                raise ValueError(f"a record has {name} {str(value)[:60]!r}")
         return cls(**cls.restored(kept))
 
     @staticmethod
@@ -192,6 +199,32 @@ def read_records(
                 continue
             raise ValueError(f"{path}, line {number}: {error}") from None
     return records
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"a record has {name}, which is no number of JSON's")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether JSON has a value as a field's annotation wants it.
+
+    Classes are not looked into: they are made by `restored`.
+    """
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return any(_fits(value, part) for part in parts)
+    if origin is tuple:
+        each = isinstance(value, list | tuple)
+        return each and all(_fits(one, parts[0]) for one in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(
+            _fits(one, parts[1]) for one in value.values()
+        )
+    if hint is float:
+        return type(value) in (int, float)
+    if hint in (int, str, bool, type(None)):
+        return type(value) is hint
+    return True
 
 
 def finite_or_none(value: float) -> float | None:

@@ -7,7 +7,7 @@ from spec_jax.core.paper import SpeedRow
 from spec_jax.experiments.record import Record
 from spec_jax.reports import tables
 from spec_jax.reports.alpha import PAPER_BESIDE
-from spec_jax.reports.tables import identical, markdown_line, score
+from spec_jax.reports.tables import identical, markdown_table, score
 
 HEADERS = (
     "task",
@@ -63,11 +63,7 @@ def markdown(records: Sequence[Record]) -> str:
     Raises:
       ValueError: if there is no record.
     """
-    if not records:
-        raise ValueError("want at least one record, got none")
-    lines = [markdown_line(HEADERS), markdown_line(["---"] * len(HEADERS))]
-    lines += [markdown_line(cells) for cells in rows(records)]
-    return "\n".join([*lines, "", *notes(records)]) + "\n"
+    return markdown_table(HEADERS, rows(records), notes(records))
 
 
 def notes(records: Sequence[Record]) -> list[str]:

@@ -35,11 +35,22 @@ def markdown(records: Sequence[Record]) -> str:
     Raises:
       ValueError: if there is no record.
     """
-    if not records:
+    return markdown_table(HEADERS, rows(records), notes(records))
+
+
+def markdown_table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]
+) -> str:
+    """Rows under headers, and notes below.
+
+    Raises:
+      ValueError: if there is no row.
+    """
+    if not rows:
         raise ValueError("want at least one record, got none")
-    lines = [markdown_line(HEADERS), markdown_line(["---"] * len(HEADERS))]
-    lines += [markdown_line(cells) for cells in rows(records)]
-    return "\n".join([*lines, "", *notes(records)]) + "\n"
+    lines = [markdown_line(headers), markdown_line(["---"] * len(headers))]
+    lines += map(markdown_line, rows)
+    return "\n".join([*lines, "", *notes]) + "\n"
 
 
 def notes(records: Sequence[Record]) -> list[str]:
