@@ -73,8 +73,9 @@ def test_every_field_survives_a_change():
     assert set(fields) == {field.name for field in dataclasses.fields(Record)}
     for name, value in fields.items():
         if isinstance(value, int | float):
-            changed = Record.from_json(json.dumps(fields | {name: value + 1}))
-            assert getattr(changed, name) == value + 1
+            other = not value if isinstance(value, bool) else value + 1
+            changed = Record.from_json(json.dumps(fields | {name: other}))
+            assert getattr(changed, name) == other
 
 
 def test_every_field_is_defined_in_the_docs():
@@ -172,3 +173,29 @@ def test_the_device_is_described():
     platform, _, kind = records.describe_device().partition(": ")
     assert platform == "cpu"
     assert kind
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("alpha", math.nan),
+        ("speedup", math.inf),
+        ("speedup", "fast"),
+        ("speedup", None),
+        ("gamma", 4.5),
+        ("gamma", "4"),
+        ("lossless", 1),
+        ("versions", []),
+        ("versions", {"jax": 12}),
+        ("date", None),
+        ("warnings", "one"),
+        ("acceptance_by_position", ["all"]),
+        ("metrics", {"plain": 31.0}),
+    ],
+)
+def test_a_value_of_another_type_is_named(tmp_path, field, value):
+    """Else it would be said far from its line, or stand in a table."""
+    path = tmp_path / "results.jsonl"
+    path.write_text(json.dumps(dataclasses.asdict(RECORD) | {field: value}) + "\n")
+    with pytest.raises(ValueError, match=f"line 1: a record has ({field}|NaN|Inf)"):
+        read_records(path)
