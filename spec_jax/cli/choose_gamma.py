@@ -11,6 +11,7 @@ from spec_jax.cli.decoding import (
     check_draft,
     load_both,
 )
+from spec_jax.cli.errors import UsageError
 from spec_jax.cli.own_texts import OwnTexts, read_own_texts
 from spec_jax.cli.settings import positive, require
 from spec_jax.cli.terminal import make_console, plural
@@ -63,6 +64,7 @@ class ChooseSettings(OwnTexts):
         for draft in self.drafts:
             check_draft(draft)
             self.of_draft(draft)
+        object.__setattr__(self, "drafts", tuple(dict.fromkeys(self.drafts)))
         positive(self, "most")
 
     @property
@@ -136,8 +138,11 @@ def measure(
         pair, plain = load_both(
             settings.load_pair, settings.dtype, settings.plain_dtype
         )
-        for draft in settings.drafts:
-            pair.using(draft)  # what is missing is said before anything is measured
+        for draft in settings.drafts:  # said before anything is measured
+            try:
+                pair.using(draft)
+            except ValueError as error:
+                raise UsageError(f"{error}; or leave it out of --drafts") from None
         data = as_task(settings, texts, pair)
         status.update("plain decoding")
         outputs = decode_plainly(plain, data, settings.of_draft(settings.drafts[0]))
@@ -153,7 +158,7 @@ def measure(
             )
             for draft in settings.drafts
         ]
-        choices.sort(key=lambda choice: -choice.speeds[choice.best])
+        choices.sort(key=lambda c: (not c.gamma, -c.speeds[c.best]))
         status.update("the block rule")
         return choices, block_gain(choices[0], pair, settings, outputs)
 
@@ -256,7 +261,9 @@ def why_not(choice: Choice) -> str:
     if tokens > choice.draft_costs[gamma] + 1 and verify > 1:
         calls = f"the target's call on {plural(gamma + 1, 'token')}"
         return f"verification is too costly, {calls} takes {verify:.2f}; {brings}"
-    return f"{brings}; what is done once for a text adds to it"
+    if tokens > _step(choice, gamma):
+        brings += "; what is done once for a text adds to it"
+    return brings
 
 
 def too_few(choice: Choice) -> list[str]:

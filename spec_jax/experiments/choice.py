@@ -70,10 +70,10 @@ class Choice(JsonLine):
       tokens_per_run: expected, by gamma: see `expected_runs`.
       formula: theorem 3.8 with the cost of verification, by gamma.
       speeds: expected, by gamma, texts' starts and ends included.
-      gamma: of the largest speed; 0 where none is above 1.
+      gamma: of the largest speed; 0 where none is above 1, or by its start alone.
       speed: with that gamma; 1 where it is 0.
-      speed_low: lower end of the 95% interval of the largest of `speeds`, by
-        resampling batches of texts; None for a single one.
+      speed_low: lower end of the 95% interval of the speed of `best`, by resampling
+        batches of texts; None for a single one.
       speed_high: its upper end.
       device: see `Record`.
       cpu_threads: see `Record`.
@@ -118,7 +118,7 @@ class Choice(JsonLine):
     @property
     def best(self) -> int:
         """The gamma of the largest speed, whether it pays or not."""
-        return max(self.speeds, key=lambda gamma: self.speeds[gamma])
+        return self.gamma or max(self.speeds, key=lambda gamma: self.speeds[gamma])
 
     @staticmethod
     def restored(fields):
@@ -295,22 +295,27 @@ def choice_of(
     first = gammas[0]
     start_plain = max(calls[0] / step - 1, 0.0)
     start_fast = max(calls[1] / step - draft[first] - verify[first], 0.0)
-    plain = np.array([start_plain + max(map(len, rows)) for rows in betas])
+    steps = np.array([max(map(len, rows)) for rows in betas])
+    plain = start_plain + steps
     tokens = sum(len(row) for rows in betas for row in rows)
     fast, per_run, formula = {}, {}, {}
+    paying = []
     for gamma in gammas:
         runs = [[expected_runs(row, gamma) for row in rows] for rows in betas]
         cost = draft[gamma] + verify[gamma]
-        fast[gamma] = np.array([start_fast + max(rows) * cost for rows in runs])
+        its = np.array([max(rows) * cost for rows in runs])
+        fast[gamma] = start_fast + its
+        # A call that starts faster is no merit of the draft's: it is chance, or dtype.
+        if its.sum() < steps.sum() and fast[gamma].sum() < plain.sum():
+            paying.append(gamma)
         per_run[gamma] = tokens / sum(map(sum, runs))
         # Sums of probabilities may round to more than 1.
         formula[gamma] = theory.speedup(
             min(fields["alpha"], 1.0), gamma, draft[gamma] / gamma, verify[gamma]
         )
     speeds = {g: float(plain.sum() / times.sum()) for g, times in fast.items()}
-    best = max(speeds, key=lambda gamma: speeds[gamma])
+    best = max(paying or speeds, key=lambda gamma: speeds[gamma])
     low, high = ratio_interval(plain, fast[best])
-    pays = speeds[best] > 1
     return Choice(
         draft_costs=draft,
         verify_costs=verify,
@@ -319,8 +324,8 @@ def choice_of(
         tokens_per_run=per_run,
         formula=formula,
         speeds=speeds,
-        gamma=best if pays else 0,
-        speed=speeds[best] if pays else 1.0,
+        gamma=best if paying else 0,
+        speed=speeds[best] if paying else 1.0,
         speed_low=low,
         speed_high=high,
         c=draft[best] / best,

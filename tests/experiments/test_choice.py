@@ -130,6 +130,20 @@ def test_the_gamma_that_pays_most_is_chosen():
     assert few.speed_low is None and few.speed_high is None
 
 
+def test_a_draft_that_never_agrees_is_not_chosen_for_a_faster_start():
+    """The fault: alpha 0 was advised where plain decoding's call was slow by chance."""
+    costs = {1: step(0.02, 2.0), 3: step(0.02, 2.0)}
+    calls = 60.0, 2.02
+    found = choice_of([[[0] * 5]], costs, calls, (1, 2, 3), **FIELDS | {"alpha": 0.0})
+    assert found.speeds[1] > 1
+    assert (found.gamma, found.speed) == (0, 1.0)
+    # Of gammas whose steps pay the fastest is taken, and all figures are its own.
+    costs = {1: step(0.02, 2.2), 2: step(0.02, 8.0)}
+    found = choice_of([[[1] * 6], [[1] * 6]], costs, calls, (1, 2), **FIELDS)
+    assert found.gamma == found.best == 1 and found.c == pytest.approx(0.01)
+    assert found.speed_low == pytest.approx(found.speeds[1])
+
+
 def test_a_batch_lasts_as_long_as_its_longest_row():
     found = made([[[1] * 8, [0] * 8]], {3: step()}, batch=2, gammas=(3,))
     assert found.start_speculative == pytest.approx(5.3 - 0.3 - 1.2)
