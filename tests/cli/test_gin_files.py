@@ -144,6 +144,8 @@ def command_line(name):
         given += SHIPPED
     if command == "evaluate":
         given.append("--gin.INPUT_LENGTHS=256")
+    if name == "runs/distill_shipped.gin":
+        given.append("--gin.INITIAL_CHECKPOINT=spec_jax://pretrained/draft")
     return [command, *given]
 
 
