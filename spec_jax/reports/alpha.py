@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from spec_jax.core import paper
 from spec_jax.experiments.alpha_record import AlphaRecord
 from spec_jax.experiments.record import Record
-from spec_jax.reports.tables import markdown_line
+from spec_jax.reports.tables import filters, markdown_line
 
 
 def markdown(records: Sequence[AlphaRecord]) -> str:
@@ -100,15 +100,11 @@ def _method(record: AlphaRecord) -> str:
     packages = ", ".join(f"{name} {v}" for name, v in record.versions.items())
     parts = [
         f"in {record.dtype} on {record.device}{threads}",
-        *(f"{k} {v:g}" for k, v in record.policy.items() if v != OFF.get(k)),
+        *([filters(record.policy)] if filters(record.policy) else []),
         packages,
         record.date[:10],
     ]
     return "; ".join(parts)
-
-
-OFF = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
-"""Values of a policy that say nothing."""
 
 
 def _speeds(speeds: Sequence[tuple[str, Record]]) -> str:

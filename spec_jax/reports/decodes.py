@@ -25,10 +25,10 @@ def figure_1(traces: Sequence[TraceRecord]) -> list[Picture]:
 
 
 def longest(traces: Sequence[TraceRecord]) -> list[TraceRecord]:
-    """Of every text and temperature the trace with the largest gamma."""
+    """Of every text, temperature and draft the trace with the largest gamma."""
     best: dict[tuple, TraceRecord] = {}
     for trace in traces:
-        place = (trace.task, trace.source, trace.temperature)
+        place = (*_text(trace), trace.draft, trace.rule)
         if trace.gamma and trace.gamma > (best[place].gamma if place in best else 0):
             best[place] = trace
     return list(best.values())
@@ -94,11 +94,28 @@ def _decoded_text(trace: TraceRecord) -> Picture:
 
 def figure_5(traces: Sequence[TraceRecord]) -> list[Picture]:
     """Where the time of a decode goes, a bar for each gamma."""
-    groups: dict[tuple, list[TraceRecord]] = {}
-    for trace in traces:
-        place = (trace.task, trace.source, trace.temperature, trace.number)
-        groups.setdefault(place, []).append(trace)
-    return [_trace_bars(group) for group in groups.values()]
+    groups: dict[tuple, dict[int, TraceRecord]] = {}
+    plain: dict[tuple, TraceRecord] = {}
+    for trace in traces:  # the newest of each comes last
+        if trace.gamma:
+            place = (*_text(trace), trace.draft, trace.rule)
+            groups.setdefault(place, {})[trace.gamma] = trace
+        else:
+            plain[_text(trace)] = trace
+    found = []
+    for (*text, _, _), group in groups.items():
+        beside = plain.get(tuple(text))
+        found.append([*group.values(), *([beside] if beside else [])])
+    drafted = {tuple(text) for *text, _, _ in groups}
+    found += [[trace] for text, trace in plain.items() if text not in drafted]
+    return [_trace_bars(group) for group in found]
+
+
+def _text(trace: TraceRecord) -> tuple:
+    """What traces of one picture share: the text, and with what it was decoded."""
+    jax = trace.versions.get("jax", "?")
+    machine = trace.pair, trace.device, trace.cpu_threads, jax
+    return trace.task, trace.source, trace.temperature, trace.number, *machine
 
 
 def in_runs(trace: TraceRecord) -> str:
@@ -165,8 +182,9 @@ def _trace_bars(group: Sequence[TraceRecord]) -> Picture:
         for t in order
     )
     caption = (
-        f"{first.task}, T = {first.temperature:g}, {first.device}. Each part's length "
-        f"is its measured time, in the order of the decode. Whole calls: {times}."
+        f"{first.task}, T = {first.temperature:g}, draft {first.draft}, "
+        f"{first.device}. Each part's length is its measured time, in the "
+        f"order of the decode. Whole calls: {times}."
     )
     drawing = Drawing(WIDTH, bottom + 72, tuple(shapes), "Where the time goes")
     name = f"figure5-{slug(first.task)}-{first.number}-T{first.temperature:g}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from spec_jax.reports.drawing import (
     headed,
 )
 from spec_jax.reports.results import Results, draft_name, rows
+from spec_jax.reports.tables import filters
 
 ALPHAS = tuple(np.linspace(0, 1, 101).tolist())
 DASHES = ((), (8, 3), (4, 3), (1.5, 3))
@@ -63,7 +65,7 @@ class Point:
       tokens_per_run: measured.
       speed: over plain decoding.
       rule: of verification.
-      place: pair, device and jax; speeds of two of them are not compared.
+      place: pair, device, jax and filters; speeds of two of them are not compared.
     """
 
     task: str
@@ -78,24 +80,27 @@ class Point:
     tokens_per_run: float
     speed: float
     rule: str
-    place: tuple[str, str, str]
+    place: tuple[str, str, str, str]
 
     @property
     def tip(self) -> str:
         """The point in words."""
+        filtered = f"{self.place[-1]}, " if self.place[-1] else ""
         return (
-            f"{self.task}, {self.draft}, T = {self.temperature:g}, gamma {self.gamma}, "
-            f"batch {self.batch}: alpha {self.alpha:.3f}, c {self.c:.3f}, "
+            f"{self.task}, {self.draft}, T = {self.temperature:g}, "
+            f"{filtered}gamma {self.gamma}, batch {self.batch}: "
+            f"alpha {self.alpha:.3f}, c {self.c:.3f}, "
             f"verification {self.verify_cost:.2f}, {self.tokens_per_run:.2f} tokens a "
             f"run, {self.speed:.2f} times plain decoding"
         )
 
 
 def points(results: Results) -> list[Point]:
-    """Of each draft, temperature, gamma, batch and rule the newest measurement."""
+    """Of each draft, temperature, filters, gamma, batch and rule the newest one."""
     found: dict[tuple, Point] = {}
     for point in points_by_place(results):
-        found.setdefault((*dataclasses.astuple(point)[:5], point.rule), point)
+        key = (*dataclasses.astuple(point)[:5], point.rule, point.place[-1])
+        found.setdefault(key, point)
     return list(found.values())
 
 
@@ -124,7 +129,12 @@ def points_by_place(results: Results) -> list[Point]:
             line.tokens_per_run,
             line.speedup,
             line.rule,
-            (getattr(line, "pair", ""), line.device, line.versions.get("jax", "")),
+            (
+                getattr(line, "pair", ""),
+                line.device,
+                line.versions.get("jax", ""),
+                filters(getattr(line, "policy", {})),
+            ),
         )
         key = (*dataclasses.astuple(point)[:5], point.rule, point.place)
         found.setdefault(key, point)
@@ -182,13 +192,14 @@ def figure_2(results: Results, style: Styles) -> list[Picture]:
         chosen = [p for p in points(results) if p.task == task and p.batch == 1]
         if not chosen:
             continue
+        top = math.ceil(max([8, *(p.tokens_per_run for p in chosen)]))
         frame = chart(
             (0, 1),
-            (1, 8),
+            (1, top),
             "alpha",
             "tokens a run",
             f"Tokens a run, {task}",
-            y_ticks=range(1, 9),
+            y_ticks=range(1, top + 1, 1 + top // 12),
             height=360,
             right=34,
         )
@@ -219,13 +230,15 @@ def figure_3(results: Results, style: Styles) -> list[Picture]:
     every = tasks([*measured, *results.choices])
     found = []
     for task in every:
+        best = [*_best_gammas(task, measured, results)]
+        top = 4 * math.ceil(max([20, *(gamma for _, gamma, *_ in best)]) / 4)
         frame = chart(
             (0, 1),
-            (0, 20),
+            (0, top),
             "alpha",
             "best gamma",
             f"Best gamma, {task}",
-            y_ticks=range(0, 21, 4),
+            y_ticks=range(0, top + 1, 4 * math.ceil(top / 24)),
         )
         shapes: list = []
         for c, dash in zip(paper.FIGURE_3_COSTS, DASHES, strict=True):
@@ -237,7 +250,7 @@ def figure_3(results: Results, style: Styles) -> list[Picture]:
             ]
             shapes.append(frame.curve(stairs, "muted", dash=dash))
         drafts, temperatures = [], []
-        for alpha, gamma, filled, line, tip in _best_gammas(task, measured, results):
+        for alpha, gamma, filled, line, tip in best:
             name = getattr(line, "draft", "")
             name = line.draft if isinstance(line, Point) else draft_name(line)
             drafts.append(name)
@@ -270,9 +283,10 @@ def _best_gammas(task, measured: Sequence[Point], results: Results):
     groups: dict[tuple, list[Point]] = {}
     for p in measured:
         if p.task == task and p.batch == 1:
-            groups.setdefault((p.draft, p.temperature), []).append(p)
+            place = p.draft, p.temperature, p.place[-1]
+            groups.setdefault(place, []).append(p)
     chosen = {
-        (draft_name(c), c.temperature): c
+        (draft_name(c), c.temperature, filters(c.policy)): c
         for c in results.choices
         if c.task == task and c.batch == 1
     }

@@ -6,9 +6,12 @@ import re
 from collections.abc import Sequence
 
 from spec_jax.core import paper, theory
+from spec_jax.experiments.alpha_record import AlphaRecord
 from spec_jax.experiments.record import Record
 from spec_jax.reports import tables
 from spec_jax.reports.results import Results, Row, draft_name, rows, setting
+from spec_jax.reports.table2 import expected
+from spec_jax.reports.tables import filters
 
 _IN_COLUMNS = re.compile(r"\w+ rule; (lengths [^;]*; )?batch \d+; ")
 
@@ -169,6 +172,7 @@ def _table_2(chosen: Sequence[Row]) -> Table:
         "c",
         "verify",
         "tokens/run",
+        "expected",
         "formula",
         "identical",
         "plain, speculative",
@@ -176,6 +180,7 @@ def _table_2(chosen: Sequence[Row]) -> Table:
     lines: list[tuple | str] = []
     for row in chosen:
         group = f"{row.record.task}, T = {row.record.temperature:g}"
+        group += _after(filters(row.record.policy))
         if group not in lines:
             lines.append(group)
         lines.append(tuple(_cells(row, plain, with_t5x)))
@@ -190,6 +195,11 @@ def _table_2(chosen: Sequence[Row]) -> Table:
     )
 
 
+def _after(text: str) -> str:
+    """A text after others, where there is one."""
+    return f", {text}" if text else ""
+
+
 def _threads(count: int) -> str:
     """1 thread, 2 threads."""
     return f"{count} thread{'' if count == 1 else 's'}"
@@ -198,7 +208,8 @@ def _threads(count: int) -> str:
 def _order(record: Record) -> tuple:
     """Rows that are compared stand together."""
     r = record
-    return r.task, r.temperature, r.batch, draft_name(r), r.gamma
+    kind = r.task, r.temperature, filters(r.policy)
+    return *kind, r.batch, draft_name(r), r.gamma
 
 
 def _notes(records: Sequence[Record]) -> tuple[str, ...]:
@@ -206,26 +217,6 @@ def _notes(records: Sequence[Record]) -> tuple[str, ...]:
     notes = (note.removeprefix("- ") for note in tables.notes(records))
     shorter = (_IN_COLUMNS.sub("", note, count=1) for note in notes)
     return tuple(dict.fromkeys(shorter))
-
-
-def _threads(count: int) -> str:
-    """1 thread, 2 threads."""
-    return f"{count} thread{'' if count == 1 else 's'}"
-
-
-def _order(record: Record) -> tuple:
-    """Rows that are compared stand together."""
-    r = record
-    return r.task, r.temperature, r.batch, draft_name(r), r.gamma
-
-
-def _notes(records: Sequence[Record]) -> tuple[str, ...]:
-    """Those of the Markdown table; what the columns say is not said again."""
-    alike = [
-        dataclasses.replace(r, batch=1, rule="token", lengths="fixed") for r in records
-    ]
-    notes = (note.removeprefix("- ") for note in tables.notes(alike))
-    return tuple(note.replace("token rule; batch 1; ", "") for note in notes)
 
 
 def _cells(row: Row, plain: bool, with_t5x: bool) -> list[Cell | str]:
@@ -258,18 +249,44 @@ def _cells(row: Row, plain: bool, with_t5x: bool) -> list[Cell | str]:
         Cell(cells["c"], printed("c", ".2f")),
         cells["verify cost"],
         cells["tokens/run"],
-        Cell(cells["formula"], printed("expected", ".1f")),
+        # The paper's, as its verification, costs one plain step.
+        Cell(f"{expected(r):.2f}", printed("expected", ".1f")),
+        cells["formula"],
         cells["identical"],
         Cell(cells["score plain"], under=cells["score spec"]),
     ]
     return found
 
 
-def table_3(results: Results) -> Table | None:
-    """alpha by draft and temperature."""
-    by_cell = {a.cell: a for a in results.alphas if a.lenience == 1}
-    if not by_cell:
-        return None
+def table_3(results: Results) -> list[Table]:
+    """alpha by draft and temperature, a table for each way of measuring it."""
+    groups = alphas_by_method([a for a in results.alphas if a.lenience == 1])
+    return [_table_3(name, by_cell) for name, by_cell in groups.items()]
+
+
+def alphas_by_method(lines: Sequence[AlphaRecord]) -> dict[str, dict]:
+    """alpha by cell, the newest of each, and by what may not be mixed in a table.
+
+    That is filters, dtype, machine and jax; a draft of several pairs is told apart by
+    the pair's name.
+    """
+    several: dict[tuple, set[str]] = {}
+    for line in lines:
+        several.setdefault((line.task, line.draft_name), set()).add(line.pair)
+    found: dict[str, dict] = {}
+    for line in sorted(lines, key=lambda line: line.date):
+        name = _after(filters(line.policy))
+        jax = line.versions.get("jax", "?")
+        name = f"{line.dtype}, jax {jax}, {line.device}{name}"
+        draft = line.draft_name
+        if len(several[line.task, draft]) > 1:
+            draft += f", {line.pair}"
+        cell = (line.task, draft, line.temperature, line.lenience)
+        found.setdefault(name, {})[cell] = line
+    return found
+
+
+def _table_3(name: str, by_cell) -> Table:
     temperatures = sorted({a.temperature for a in by_cell.values()})
     lines = []
     for task, draft in sorted(
@@ -279,32 +296,34 @@ def table_3(results: Results) -> Table | None:
             lines.append(task)
         cells: list[Cell | str] = [draft]
         for t in temperatures:
-            printed = paper.table3_alpha(task, draft, t)
+            printed = paper.table3_alpha(task, draft.partition(", ")[0], t)
             cells.append(_alpha(by_cell.get((task, draft, t, 1.0)), printed))
         lines.append(tuple(cells))
     headers = ("draft", *(f"T = {t:g}" for t in temperatures))
-    return Table("", headers, tuple(lines), 1, _alpha_notes(by_cell))
+    return Table(name, headers, tuple(lines), 1, _alpha_notes(by_cell))
 
 
-def table_5(results: Results) -> Table | None:
-    """alpha by lenience."""
-    by_cell = {a.cell: a for a in results.alphas}
-    leniences = sorted({a.lenience for a in results.alphas}, reverse=True)
-    if len(leniences) < 2:
-        return None
-    lines = []
-    places = [
-        (a.task, a.temperature, a.draft_name)
-        for a in by_cell.values()
-        if a.lenience < 1
+def table_5(results: Results) -> list[Table]:
+    """alpha by lenience, a table for each way of measuring it."""
+    groups = alphas_by_method(results.alphas)
+    return [
+        _table_5(name, by_cell)
+        for name, by_cell in groups.items()
+        if any(cell[-1] < 1 for cell in by_cell)
     ]
+
+
+def _table_5(name: str, by_cell) -> Table:
+    leniences = sorted({cell[-1] for cell in by_cell}, reverse=True)
+    lines = []
+    places = [(task, t, draft) for task, draft, t, l in by_cell if l < 1]
     for task, t, draft in sorted(dict.fromkeys(places), key=lambda place: place[:2]):
         group = f"{task}, T = {t:g}"
         if group not in lines:
             lines.append(group)
         cells: list[Cell | str] = [draft]
         for l in leniences:
-            printed = paper.table5_alpha(task, draft, t, l)
+            printed = paper.table5_alpha(task, draft.partition(", ")[0], t, l)
             cells.append(_alpha(by_cell.get((task, draft, t, l)), printed))
         lines.append(tuple(cells))
     headers = ("draft", *(f"l = {l:g}" for l in leniences))
@@ -314,7 +333,7 @@ def table_5(results: Results) -> Table | None:
         "p(x) >= l max p.",
         *_alpha_notes(by_cell),
     )
-    return Table("", headers, tuple(lines), 1, notes)
+    return Table(name, headers, tuple(lines), 1, notes)
 
 
 def _alpha(line, printed: float | None) -> Cell:
@@ -327,14 +346,15 @@ def _alpha(line, printed: float | None) -> Cell:
 def _alpha_notes(by_cell) -> tuple[str, ...]:
     lines = by_cell.values()
     tokens = [line.tokens for line in lines]
-    first = next(iter(lines))
+    pairs = ", ".join(dict.fromkeys(line.pair for line in lines))
     count = f"{min(tokens):,}"
     if max(tokens) > min(tokens):
         count += f" to {max(tokens):,}"
-    return (
-        f"On {count} tokens that the target generated; pair {first.pair}, "
-        f"{first.dtype}, {first.device}.",
-    )
+    return (f"On {count} tokens that the target generated; {pairs}.",)
+
+
+def _choice_order(line) -> tuple:
+    return line.task, line.temperature, filters(line.policy)
 
 
 def choices(results: Results) -> Table | None:
@@ -342,25 +362,25 @@ def choices(results: Results) -> Table | None:
     if not results.choices:
         return None
     lines = []
-    for c in sorted(results.choices, key=lambda c: (c.task, c.temperature)):
-        group = f"{c.task}, T = {c.temperature:g}"
+    for c in sorted(results.choices, key=_choice_order):
+        group = f"{c.task}, T = {c.temperature:g}" + _after(filters(c.policy))
         if group not in lines:
             lines.append(group)
         error = "" if c.alpha_stderr is None else f" ± {c.alpha_stderr:.3f}"
         interval = "-"
         if c.speed_low is not None:
             interval = f"{c.speed_low:.2f} to {c.speed_high:.2f}"
-        verify = c.verify_costs.get(c.gamma or 1)
+        verify = c.verify_costs[c.best]
         lines.append(
             (
                 draft_name(c),
                 f"{c.batch}",
-                f"{c.gamma}" if c.gamma else "none pays",
-                Cell(f"{c.speed:.2f}", strong=True),
+                f"{c.gamma}" if c.gamma else f"none pays ({c.best})",
+                Cell(f"{c.speeds[c.best]:.2f}", strong=True),
                 interval,
                 f"{c.alpha:.3f}{error}",
                 f"{c.c:.3f}",
-                "-" if verify is None else f"{verify:.2f}",
+                f"{verify:.2f}",
             )
         )
     headers = (
@@ -373,7 +393,13 @@ def choices(results: Results) -> Table | None:
         "c",
         "verify",
     )
-    return Table("The gamma that pays", headers, tuple(lines), 1)
+    notes = (
+        "Where none pays, the figures are of the gamma in brackets, the least slow.",
+    )
+    unpaid = any(not c.gamma for c in results.choices)
+    return Table(
+        "The gamma that pays", headers, tuple(lines), 1, notes if unpaid else ()
+    )
 
 
 def best(records: Sequence[Record]) -> list[Record]:
@@ -381,7 +407,7 @@ def best(records: Sequence[Record]) -> list[Record]:
     found: dict[tuple, Record] = {}
     for row in rows([r for r in records if r.batch == 1 and r.lossless]):
         r = row.record
-        place = (r.task, r.temperature)
+        place = (r.task, r.temperature, filters(r.policy))
         if place not in found or r.speedup > found[place].speedup:
             found[place] = r
     return list(found.values())

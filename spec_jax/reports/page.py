@@ -16,6 +16,7 @@ from spec_jax.reports import (
 )
 from spec_jax.reports.figures import Picture
 from spec_jax.reports.results import Results, draft_name
+from spec_jax.reports.tables import filters
 
 ARXIV = "https://arxiv.org/abs/2211.17192"
 MOST_TEXTS = 6
@@ -116,13 +117,29 @@ class Report:
 def report(results: Results) -> Report:
     """The page and pictures of some results."""
     sections = _sections(results)
-    pictures = tuple(picture for section in sections for picture in section.pictures)
+    pictures = named_apart(
+        [picture for section in sections for picture in section.pictures]
+    )
     absent = tuple(
         f"{section.heading}: {section.absent}"
         for section in sections
         if not section.body
     )
     return Report(_page(results, sections), pictures, absent)
+
+
+def named_apart(pictures: Sequence[Picture]) -> tuple[Picture, ...]:
+    """Pictures whose names differ, so that no file takes another's place."""
+    names: set[str] = set()
+    found = []
+    for picture in pictures:
+        name, number = picture.name, 1
+        while name.lower() in names:
+            number += 1
+            name = f"{picture.name}-{number}"
+        names.add(name.lower())
+        found.append(dataclasses.replace(picture, name=name))
+    return tuple(found)
 
 
 def _sections(results: Results) -> list[Section]:
@@ -138,8 +155,8 @@ def _sections(results: Results) -> list[Section]:
     evaluate = "`spec-jax table2` or `spec-jax evaluate` measures it."
     tables = "".join(html_tables.markup(t) for t in html_tables.table_2(results))
     chosen = html_tables.choices(results)
-    by_draft = html_tables.table_3(results)
-    by_lenience = html_tables.table_5(results)
+    by_draft = "".join(map(html_tables.markup, html_tables.table_3(results)))
+    by_lenience = "".join(map(html_tables.markup, html_tables.table_5(results)))
     shown = decodes.longest(results.traces)[:MOST_TEXTS]
     texts = "".join(map(_decoded, shown))
     return [
@@ -162,7 +179,7 @@ def _sections(results: Results) -> list[Section]:
             "Table 3",
             "alpha, how often a draft's guess stands, on what the target wrote itself.",
             "`spec-jax alpha` measures it.",
-            html_tables.markup(by_draft) if by_draft else "",
+            by_draft,
         ),
         make(
             "temperature",
@@ -222,7 +239,7 @@ def _sections(results: Results) -> list[Section]:
             "Table 5: lenience",
             "alpha where the output may leave the target's distribution.",
             "`spec-jax lenience` measures it.",
-            html_tables.markup(by_lenience) if by_lenience else "",
+            by_lenience,
             drawn(payoff.lenience),
         ),
         make(
@@ -327,11 +344,16 @@ def _cards(results: Results) -> str:
         items.append(
             f"<li><b>{record.speedup:.2f}×</b>"
             f"{html.escape(record.task)}, T\u00a0=\u00a0{record.temperature:g}"
+            f"{_after(filters(record.policy))}"
             f'<br><span class="muted">draft {html.escape(name)}, '
             f"γ {record.gamma}, α {record.alpha:.2f}, "
             f"{record.tokens_per_run:.1f} tokens a run{said}</span></li>"
         )
     return f'<ul class="cards">{"".join(items)}</ul>' if items else ""
+
+
+def _after(text: str) -> str:
+    return f", {html.escape(text)}" if text else ""
 
 
 def _section(section: Section) -> str:
@@ -379,7 +401,7 @@ def _decoded(trace: TraceRecord) -> str:
     head = (
         f"{decodes.in_runs(trace)} "
         f"({trace.tokens / max(trace.runs, 1):.1f} a run): {trace.task}, "
-        f"T = {trace.temperature:g}, γ {trace.gamma}"
+        f"T = {trace.temperature:g}, draft {trace.draft}, γ {trace.gamma}"
     )
     items = []
     for number, step in enumerate(trace.steps, 1):

@@ -18,6 +18,7 @@ from spec_jax.reports.figures import (
     tasks,
 )
 from spec_jax.reports.results import Results, draft_name, rows
+from spec_jax.reports.tables import filters
 
 VERIFY_COSTS = (1.0, 1.25, 1.5, 2.0)
 """Lines of the map of costs."""
@@ -84,6 +85,9 @@ def alpha_by_temperature(results: Results, style: Styles) -> list[Picture]:
     """alpha against temperature, a line for each draft."""
     values: dict[tuple, tuple[float, float | None]] = {}
     for line in (*results.sweeps, *results.records, *results.alphas):
+        # The paper's alpha has no filters.
+        if filters(getattr(line, "policy", {})):
+            continue
         if getattr(line, "lenience", None) in (None, 1.0):
             place = (line.task, draft_name(line), line.temperature)
             values[place] = (line.alpha, line.alpha_stderr)
@@ -143,7 +147,9 @@ def alpha_by_temperature(results: Results, style: Styles) -> list[Picture]:
 def lenience(results: Results, style: Styles) -> list[Picture]:
     """alpha against lenience, a picture for each task and temperature."""
     lines = {
-        (a.task, a.temperature, draft_name(a), a.lenience): a for a in results.alphas
+        (a.task, a.temperature, draft_name(a), a.lenience): a
+        for a in results.alphas
+        if not filters(a.policy)
     }
     found = []
     for task, t in sorted({(task, t) for task, t, _, l in lines if l < 1}):
@@ -206,7 +212,7 @@ def by_gamma(results: Results, style: Styles) -> list[Picture]:
     expected = {
         (c.task, c.temperature, draft_name(c)): c.speeds
         for c in results.choices
-        if c.batch == 1
+        if c.batch == 1 and not filters(c.policy)
     }
     wanted = [
         place for place, group in groups.items() if len(group) > 2 or place in expected

@@ -12,6 +12,7 @@ from spec_jax.experiments.record import JsonLine, Record
 from spec_jax.experiments.rules import BlockGain, BranchGain
 from spec_jax.experiments.sweep import SweepRecord
 from spec_jax.experiments.trace import TraceRecord
+from spec_jax.reports.tables import filters
 
 KINDS: dict[str, type[JsonLine]] = {
     "alpha": AlphaRecord,
@@ -112,7 +113,12 @@ def _files(paths) -> list[tuple[pathlib.Path, bool]]:
                 found.setdefault(file, False)
         else:
             found[path] = True
-    return list(found.items())
+    # By another name it is the same file, and measured once.
+    real: dict[pathlib.Path, tuple[pathlib.Path, bool]] = {}
+    for path, named in found.items():
+        before = real.setdefault(path.resolve(), (path, named))
+        real[path.resolve()] = (before[0], before[1] or named)
+    return list(real.values())
 
 
 def _read(path: pathlib.Path, named: bool) -> tuple[list[JsonLine], list[str]]:
@@ -220,4 +226,5 @@ def choice(record: Record) -> tuple:
         record.dtype,
         record.plain_dtype,
         record.num_examples,
+        filters(record.policy),
     )

@@ -1,6 +1,6 @@
 """Records as a table like the paper's Table 2."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from spec_jax.core.sampling import GREEDY_TEMPERATURE
 from spec_jax.experiments.record import Record
@@ -99,6 +99,7 @@ def method(record: Record) -> str:
         f"speculative in {record.dtype}, plain in {record.plain_dtype}",
         f"{record.rule} rule",
         *([] if record.lengths == "fixed" else [f"lengths {record.lengths}"]),
+        *([filters(record.policy)] if filters(record.policy) else []),
         f"batch {record.batch}",
         f"{record.num_examples} examples",
         f"medians of {record.repeats} repeats"
@@ -108,6 +109,15 @@ def method(record: Record) -> str:
         record.date[:10],
     ]
     return "; ".join(parts) + "."
+
+
+OFF = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+"""Values of a policy that say nothing."""
+
+
+def filters(policy: Mapping[str, float]) -> str:
+    """What a policy filters by, as `top_k 40`; '' where it takes all."""
+    return ", ".join(f"{k} {v:g}" for k, v in policy.items() if v != OFF.get(k))
 
 
 def _row(record: Record) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from spec_jax.reports import drawing, figures, html_tables, payoff
+from spec_jax.core import theory
+from spec_jax.reports import decodes, drawing, figures, html_tables, payoff
 from spec_jax.reports.page import report
 from spec_jax.reports.results import Results, read_results
 from tests.reports import lines
@@ -58,16 +59,17 @@ def test_the_papers_figures_stand_under_ours(full):
     assert (row["gamma"].text, row["gamma"].paper) == ("5", "5")
     assert (row["alpha"].text, row["alpha"].paper) == ("0.640 ± 0.012", "0.68")
     assert (row["c"].text, row["c"].paper) == ("0.090", "0.04")
-    assert (row["speed"].paper, row["formula"].paper) == ("2.4", "2.4")
+    assert (row["speed"].paper, row["expected"].paper) == ("2.4", "2.4")
+    assert row["expected"].text == f"{theory.speedup(0.64, 5, 0.09):.2f}"
     record = lines.record("base", "ende", 1.0)
     assert row["speed"].text == f"{record.speedup:.2f}"
     assert cells(table, "ende, T = 0", "bigram")["speed"].paper == ""
     # Batches above 1 are not the paper's.
     batches = [r for r in table.rows if not isinstance(r, str) and r[1] == "8"]
     assert batches and not any(row[3].paper for row in batches)
-    alpha = cells(html_tables.table_3(full), "summarize", "bigram")
+    alpha = cells(html_tables.table_3(full)[0], "summarize", "bigram")
     assert (alpha["T = 0"].text, alpha["T = 0"].paper) == ("0.200 ± 0.008", "0.23")
-    lenient = cells(html_tables.table_5(full), "ende, T = 1", "base")
+    lenient = cells(html_tables.table_5(full)[0], "ende, T = 1", "base")
     assert lenient["l = 0.1"].paper == "0.90" and lenient["l = 0.3"].text == "-"
 
 
@@ -89,6 +91,103 @@ def test_lenient_speed_has_the_papers(tmp_path):
     # What leaves the target's distribution is no point on theory's lines, nor best.
     assert not figures.points(Results(records=(lenient,)))
     assert not html_tables.best([lenient])
+
+
+TOP_K = {"top_k": 40, "top_p": 1.0, "min_p": 0.0}
+
+
+def test_other_filters_are_other_measurements():
+    """The fault: rows of several filters were one, with the median of their speeds."""
+    plain, other = lines.record(), lines.record(policy=TOP_K, alpha=0.9)
+    found = Results(records=(plain, other))
+    (table,) = html_tables.table_2(found)
+    assert [row for row in table.rows if isinstance(row, str)] == [
+        "ende, T = 0",
+        "ende, T = 0, top_k 40",
+    ]
+    assert cells(table, "ende, T = 0, top_k 40", "small")["alpha"].text[:5] == "0.900"
+    assert len(figures.points(found)) == 2
+    assert "top_k 40" in table.notes[1] + table.notes[0]
+
+
+def test_alphas_of_other_machines_and_filters_are_not_mixed():
+    """The fault: the last line stood for all, under the first one's name."""
+    one = lines.alpha()
+    changed = [
+        dataclasses.replace(one, alpha=0.5, device="gpu: Example"),
+        dataclasses.replace(one, alpha=0.6, policy=TOP_K),
+        dataclasses.replace(one, alpha=0.4, pair="other"),
+    ]
+    tables = html_tables.table_3(Results(alphas=(one, *changed)))
+    found = {
+        (table.heading, row[0]): row[1].text[:5]
+        for table in tables
+        for row in table.rows
+        if not isinstance(row, str)
+    }
+    here = "float32, jax 0.12.0, cpu: Example"
+    assert found == {
+        (here, "small, tiny"): "0.720",
+        (here, "small, other"): "0.400",
+        (f"{here}, top_k 40", "small, tiny"): "0.600",
+        ("float32, jax 0.12.0, gpu: Example", "small, tiny"): "0.500",
+    }
+    assert all(row[1].paper == "0.75" for row in tables[0].rows[1:])
+    newer = dataclasses.replace(one, alpha=0.3, date="2027-01-01T00:00:00+00:00")
+    (table,) = html_tables.table_3(Results(alphas=(newer, one)))
+    assert table.rows[1][1].text[:5] == "0.300"
+    filtered = Results(alphas=(one, dataclasses.replace(changed[1], temperature=1.0)))
+    assert not payoff.alpha_by_temperature(filtered, figures.styles(filtered))
+
+
+def test_where_no_gamma_pays_the_figures_are_of_one_gamma():
+    slow = dataclasses.replace(
+        lines.choice(), gamma=0, speed=1.0, speeds={1: 0.7, 2: 0.9, 3: 0.8}, c=0.08
+    )
+    row = cells(html_tables.choices(Results(choices=(slow,))), "ende, T = 0", "small")
+    assert row["gamma"] == "none pays (2)" and row["expected"].text == "0.90"
+    assert row["verify"] == f"{slow.verify_costs[2]:.2f}"
+
+
+def test_no_point_stands_on_the_edge_for_another_value():
+    """The fault: 11.4 tokens a run, or a best gamma above 20, drawn as 8 and 20."""
+    changed = lines.record(gamma=15, tokens_per_run=11.4, alpha=0.95, c=0.01)
+    gamma = theory.optimal_gamma(0.95, 0.01, changed.verify_cost)
+    assert gamma > 24
+    top = 4 * -(-gamma // 4)
+    found = Results(records=(changed,))
+    for make, bottom, share in (
+        (figures.figure_2, 310, (11.4 - 1) / (12 - 1)),
+        (figures.figure_3, 270, gamma / top),
+    ):
+        (picture,) = make(found, figures.styles(found))
+        shapes = picture.drawing.shapes
+        marker = next(s for s in shapes if isinstance(s, drawing.Marker) and s.tip)
+        assert marker.y == pytest.approx(bottom - share * (bottom - 36))
+
+
+def test_traces_of_several_drafts_are_several_pictures():
+    """The fault: bars of two drafts in one picture, and one file for two texts."""
+    model = [lines.trace(gamma) for gamma in (7, 3, 0)]
+    lookup = [dataclasses.replace(t, draft="lookup") if t.gamma else t for t in model]
+    other = [dataclasses.replace(t, source="Another text.") for t in model]
+    found = Results(traces=(*model, *lookup, *other))
+    assert len(decodes.longest(found.traces)) == 3
+    made = report(found)
+    bars = [p for p in made.pictures if p.name.startswith("figure5")]
+    assert [p.name for p in bars] == [
+        "figure5-ende-1-T0",
+        "figure5-ende-1-T0-2",
+        "figure5-ende-1-T0-3",
+    ]
+    assert "draft lookup" in bars[1].caption
+    for picture in bars:
+        names = [s.text for s in picture.drawing.shapes if isinstance(s, drawing.Label)]
+        assert [n for n in names if n == "plain" or "γ" in n] == [
+            "γ = 7",
+            "γ = 3",
+            "plain",
+        ]
 
 
 def test_tables_1_and_4_are_computed(made):

@@ -30,6 +30,15 @@ def test_a_folder_is_read_once_and_foreign_files_are_named(tmp_path):
     ]
 
 
+def test_a_file_by_two_names_is_read_once(tmp_path, monkeypatch):
+    """The fault: each line counted as measured twice."""
+    path = lines.write(tmp_path / "a.jsonl", [lines.record()])
+    (tmp_path / "link.jsonl").symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    for given in ([path, "a.jsonl"], [tmp_path], ["link.jsonl", tmp_path]):
+        assert len(read_results(given).records) == 1
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_half_a_line_is_passed_over_and_said(tmp_path, number):
     """A killed run leaves one, and the next run's lines follow it."""
