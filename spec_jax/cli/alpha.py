@@ -20,7 +20,7 @@ from rich.progress import (
 from spec_jax.cli.decoding import fastest_dtypes
 from spec_jax.cli.evaluate import NAME_LENGTH, load_tasks
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
-from spec_jax.cli.settings import check_pairs, require
+from spec_jax.cli.settings import check_pairs, once, require
 from spec_jax.cli.task_source import TaskSource
 from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable, write_whole
@@ -74,6 +74,7 @@ class AlphaRun:
 
     def __post_init__(self):
         check_pairs(self.pairs)
+        once(self, "drafts", "temperatures")
         for name in self.drafts:
             require(
                 name in OTHERS,

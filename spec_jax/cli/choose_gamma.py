@@ -13,7 +13,7 @@ from spec_jax.cli.decoding import (
 )
 from spec_jax.cli.errors import UsageError
 from spec_jax.cli.own_texts import OwnTexts, read_own_texts
-from spec_jax.cli.settings import positive, require
+from spec_jax.cli.settings import once, positive, require
 from spec_jax.cli.terminal import make_console, plural
 from spec_jax.cli.texts import write_whole
 from spec_jax.core.sampling import GREEDY_TEMPERATURE
@@ -64,7 +64,7 @@ class ChooseSettings(OwnTexts):
         for draft in self.drafts:
             check_draft(draft)
             self.of_draft(draft)
-        object.__setattr__(self, "drafts", tuple(dict.fromkeys(self.drafts)))
+        once(self, "drafts")
         positive(self, "most")
 
     @property

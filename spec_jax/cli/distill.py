@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.progress import Progress as Bar
 
@@ -90,6 +90,8 @@ def main(invocation) -> None:
     console = make_console(stderr=True)
     folder = pathlib.Path(run.model_dir)
     check_writable(os.path.join(run.model_dir, "config.gin"))
+    if run.outputs_dir is not None:
+        check_writable(os.path.join(run.outputs_dir, "any.jsonl.gz"))
     limit_cpu_threads(invocation.flags.cpu_threads, batch=8)
     start_backend()
     dtype = run.dtype or fastest_dtypes(None, None)[0]
@@ -108,19 +110,22 @@ def main(invocation) -> None:
     held_out = {
         name: some for data in validation for name, some in maker.make(data, "v")
     }
-    examples = [
-        one
-        for data in train
-        for _, some in maker.make(data, "t")
-        for one in some.examples
-    ]
+    examples = without_held_out(
+        [
+            one
+            for data in train
+            for _, some in maker.make(data, "t")
+            for one in some.examples
+        ],
+        held_out,
+    )
     parts = {"training": examples}
     parts |= {name: some.examples for name, some in held_out.items()}
     for name, some in parts.items():
         if not some:
             raise UsageError(
-                f"want an example for {name} that fits, got none: give other tasks, or "
-                "longer TASK_FEATURE_LENGTHS"
+                f"want an example for {name} that fits and is not held out, got none: "
+                "give other tasks, or longer TASK_FEATURE_LENGTHS"
             )
     console.print(f"{plural(len(examples), 'example')}: {', '.join(run.tasks.names)}")
     every = [one for some in parts.values() for one in some]
@@ -165,6 +170,17 @@ def load_splits(run: DistillRun, vocabulary) -> tuple[list[TaskData], list[TaskD
     return [dataclasses.replace(data, examples=rest)], [
         dataclasses.replace(data, examples=first)
     ]
+
+
+def without_held_out(
+    examples: Sequence[Example], held_out: Mapping[str, HeldOut]
+) -> list[Example]:
+    """Examples whose inputs are none of those on which the agreement is shown.
+
+    A file or a corpus may have the same input twice, in one split or in two.
+    """
+    shown = {one.inputs for some in held_out.values() for one in some.examples}
+    return [one for one in examples if one.inputs not in shown]
 
 
 class _Examples:

@@ -22,7 +22,7 @@ from spec_jax.cli.configuration import unlocked
 from spec_jax.cli.decoding import load_both
 from spec_jax.cli.errors import UsageError
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
-from spec_jax.cli.settings import require
+from spec_jax.cli.settings import once, require
 from spec_jax.cli.task_source import TaskSource
 from spec_jax.cli.terminal import make_console, plural
 from spec_jax.cli.texts import check_writable, write_whole
@@ -89,6 +89,7 @@ class EvaluateRun:
         require(bool(self.output_dir), "want a folder in EVAL_OUTPUT_DIR, got none")
         for temperature in self.temperatures:
             SamplingPolicy(temperature=temperature)
+        once(self, "temperatures", "gammas")
         if self.gammas is not None:
             require(bool(self.gammas), "want at least one of GAMMAS, got none")
             for gamma in self.gammas:

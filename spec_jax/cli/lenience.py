@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from spec_jax.cli import alpha
 from spec_jax.cli.decoding import load_both
 from spec_jax.cli.evaluate import RESULTS, Place, measure_one
-from spec_jax.cli.settings import require
+from spec_jax.cli.settings import once, require
 from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable
 from spec_jax.core.rules import LenientRule
@@ -40,6 +40,7 @@ class LenienceRun(alpha.AlphaRun):
     def __post_init__(self):
         super().__post_init__()
         check_leniences(self.leniences)
+        once(self, "leniences")
         require(
             self.speed_examples >= 0,
             f"want SPEED_EXAMPLES >= 0, got {self.speed_examples}",

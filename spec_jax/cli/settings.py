@@ -138,6 +138,17 @@ def positive(settings: Any, *names: str) -> None:
         require(value is None or value >= 1, f"want {name} >= 1, got {value}")
 
 
+def once(settings: Any, *names: str) -> None:
+    """Takes from fields of a frozen dataclass what is given again.
+
+    A row of a table is measured once, however often its value is named.
+    """
+    for name in names:
+        values = getattr(settings, name)
+        if values is not None:
+            object.__setattr__(settings, name, tuple(dict.fromkeys(values)))
+
+
 def check_pairs(pairs: Any) -> None:
     """Raises ValueError if PAIRS do not name functions that load a pair."""
     good = bool(pairs) and all(

@@ -21,7 +21,7 @@ from spec_jax.cli.evaluate import (
     measure,
 )
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
-from spec_jax.cli.settings import check_pairs, require
+from spec_jax.cli.settings import check_pairs, once, require
 from spec_jax.cli.task_source import TaskSource
 from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable, write_whole
@@ -94,6 +94,7 @@ class Table2Run:
 
     def __post_init__(self):
         check_pairs(self.pairs)
+        once(self, "drafts", "temperatures", "gammas", "batch_sizes")
         for name in self.drafts:
             check_draft(name)
             require(
@@ -278,6 +279,8 @@ def _measure_source(
     with console.status(what):
         pair, plain = load_both(source.load, run.dtype, run.plain_dtype, max(batches))
     tasks = tasks or _load_tasks(run, pair.vocabulary)
+    for kind in drafts.values():
+        pair.using(kind)  # what is missing is said before anything is measured
     pairs = pair, plain
     work = [
         _work(run, pairs, data, settings, name, place)

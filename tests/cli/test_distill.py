@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from spec_jax.checkpoints import load_params
-from spec_jax.data.examples import read_rows
+from spec_jax.cli.distill import without_held_out
+from spec_jax.data.examples import Example, read_rows
 from spec_jax.pairs import load_pair
+from spec_jax.training.distill import HeldOut
 
 SMALL = [
     "--gin.BATCH_TOKENS=64",
@@ -111,3 +113,20 @@ def test_the_corpora_are_named_where_they_are_missing(fails, tmp_path):
     assert "SPLIT 'train': give DATA_DIR" in message
     message = fails("distill")
     assert "distill needs MODEL_DIR (for checkpoints, metrics" in message
+
+
+def test_what_is_held_out_is_not_learnt():
+    """The fault: an input that a file has twice was in both parts."""
+    first, second = Example((5, 1), (7, 1)), Example((6, 1), (8, 1))
+    again = Example((5, 1), (9, 1))
+    held_out = {"mine": HeldOut([first], 0.0)}
+    assert without_held_out([again, second, first], held_out) == [second]
+
+
+def test_a_folder_that_cannot_be_is_named_before_anything_is_made(
+    fails, pair_flags, task_file, tmp_path
+):
+    folder = tmp_path / "model"
+    flags = [f"--gin.TASK_FILE={task_file}", f"--gin.MODEL_DIR={folder}"]
+    said = fails("distill", *pair_flags, *SMALL, *flags, "--gin.OUTPUTS_DIR=/dev/null")
+    assert "/dev/null is not a folder" in said and not folder.exists()

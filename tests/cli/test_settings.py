@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from spec_jax.base import Rule
+from spec_jax.cli import configuration
 from spec_jax.cli.settings import checked, coerce, positive
 from spec_jax.core.rules import TokenRule
 
@@ -103,3 +104,21 @@ def test_home_is_expanded_in_paths_alone(monkeypatch):
     made = checked(Paths, "paths")("~/m", "~/m")
     assert made == Paths("/home/me/m", "~/m", None)
     assert checked(Paths, "paths")("gs://b/~", "").model_dir == "gs://b/~"
+
+
+@pytest.mark.parametrize(
+    ("command", "binding", "field", "values"),
+    [
+        ("evaluate", "TEMPERATURES = (0, 1, 0)", "temperatures", (0.0, 1.0)),
+        ("evaluate", "GAMMAS = (3, 3)", "gammas", (3,)),
+        ("alpha", "TEMPERATURES = (0, 0.0)", "temperatures", (0.0,)),
+        ("lenience", "LENIENCES = (1, 1.0, 0.5)", "leniences", (1.0, 0.5)),
+        ("table2", "BATCH_SIZES = (4, 2, 4)", "batch_sizes", (4, 2)),
+        ("choose-gamma", "DRAFTS = ('lookup', 'lookup')", "drafts", ("lookup",)),
+    ],
+)
+def test_what_is_named_twice_is_measured_once(command, binding, field, values):
+    """The fault: rows and lines that were there twice."""
+    file = f"runs/{command.replace('-', '_')}.gin"
+    configuration.configure(command, [file], [binding])
+    assert getattr(configuration.build(command), field) == values

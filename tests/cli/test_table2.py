@@ -74,3 +74,17 @@ def test_wrong_values_are_named(fails, binding, said, tmp_path):
     flags = [*SHORT[:1], f"--gin.EVAL_OUTPUT_DIR={tmp_path / 'out'}"]
     assert said in fails("table2", *flags, f"--gin.{binding}")
     assert not (tmp_path / "out").exists()
+
+
+def test_missing_tables_are_said_before_anything_is_measured(
+    fails, pair_flags, tmp_path
+):
+    """The fault: it was said after the rows of all other drafts."""
+    flags = [
+        "--gin.DRAFTS=bigram",
+        "--gin.GAMMA=1",
+        f"--gin.EVAL_OUTPUT_DIR={tmp_path}",
+    ]
+    said = fails("table2", *SHORT, *pair_flags, *flags)
+    assert "the draft 'bigram' wants tables" in said.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
