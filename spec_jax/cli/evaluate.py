@@ -370,7 +370,7 @@ def results_table(records: Sequence[Record]) -> Table:
 
 def print_notes(console: Console, records: Sequence[Record]) -> None:
     """Warnings, in a colour."""
-    for record in records:
+    names = tables.run_names(records)
+    for record, name in zip(records, names, strict=True):
         for warning in record.warnings:
-            name = f"{record.task}, T = {record.temperature:g}"
             console.print(f"warning, {name}: {warning}", style="yellow", markup=False)

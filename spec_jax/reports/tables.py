@@ -56,8 +56,7 @@ def markdown_table(
 def notes(records: Sequence[Record]) -> list[str]:
     """Machine and method of the records, differences and warnings, as a list."""
     found = dict.fromkeys(f"- {method(record)}" for record in records)
-    for record in records:
-        run = _name(record)
+    for record, run in zip(records, run_names(records), strict=True):
         for at in record.differences:
             found[
                 f"- {run}: example {at.example} differs at token {at.position} "
@@ -82,6 +81,25 @@ def notes(records: Sequence[Record]) -> list[str]:
     return list(found)
 
 
+def run_names(records: Sequence[Record]) -> list[str]:
+    """What tells records from one another in notes, as `ende, T = 0, gamma 4`."""
+    names = [_name(record) for record in records]
+    for tell in (
+        lambda r: f"gamma {r.gamma}",
+        lambda r: f"batch {r.batch}",
+        lambda r: f"{r.rule} rule",
+        lambda r: f"lenience {r.lenience:g}" if r.lenience else "",
+    ):
+        said: dict[str, set[str]] = {}
+        for name, record in zip(names, records, strict=True):
+            said.setdefault(name, set()).add(tell(record))
+        names = [
+            f"{name}, {tell(record)}" if len(said[name]) > 1 else name
+            for name, record in zip(names, records, strict=True)
+        ]
+    return names
+
+
 def _name(record: Record) -> str:
     """What tells a record from the others of a run."""
     named = [record.draft_name] if record.draft_name else []
@@ -99,8 +117,8 @@ def method(record: Record) -> str:
         f"speculative in {record.dtype}, plain in {record.plain_dtype}",
         f"{record.rule} rule",
         *([] if record.lengths == "fixed" else [f"lengths {record.lengths}"]),
-        *([filters(record.policy)] if filters(record.policy) else []),
         f"batch {record.batch}",
+        *([filters(record.policy)] if filters(record.policy) else []),
         f"{record.num_examples} examples",
         f"medians of {record.repeats} repeats"
         if record.repeats > 1

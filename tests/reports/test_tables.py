@@ -5,7 +5,9 @@ import dataclasses
 import pytest
 
 from spec_jax.experiments.record import Difference, Record
+from spec_jax.reports import tables
 from spec_jax.reports.tables import HEADERS, markdown, notes, rows
+from tests.reports import lines
 
 RECORD = Record(
     task="ende",
@@ -142,3 +144,26 @@ def test_t5x_is_told_beside_our_own_baseline():
     assert "412 tok/s in float32" in line and "2.18 times as fast" in line
     assert "100% of its outputs are ours" in line
     assert not [note for note in notes([RECORD]) if "t5x" in note]
+
+
+def test_warnings_say_which_of_several_gammas_they_are_of():
+    """The fault: two rows' warnings had one name, and the same warning stood once."""
+    few, many = (
+        lines.record(gamma=gamma, draft_name="", warnings=("busy",)) for gamma in (1, 3)
+    )
+    said = tables.notes([few, many])
+    assert "- Warning, ende, T = 0, gamma 1: busy" in said
+    assert "- Warning, ende, T = 0, gamma 3: busy" in said
+    assert "- Warning, ende, T = 0: busy" in tables.notes([few])
+    eight = lines.record(gamma=1, batch=8, draft_name="")
+    assert tables.run_names([few, eight]) == [
+        "ende, T = 0, batch 1",
+        "ende, T = 0, batch 8",
+    ]
+
+
+def test_filters_are_said():
+    """The fault: a table of top-k sampling looked like one of plain sampling."""
+    policy = {"top_k": 40, "top_p": 1.0, "min_p": 0.0}
+    assert "; batch 1; top_k 40; " in tables.method(lines.record(policy=policy))
+    assert "top_p" not in tables.method(lines.record(policy=policy))
