@@ -211,7 +211,7 @@ def advise(choices: Sequence[Choice], gain: BlockGain | None = None) -> Advice:
         return Advice((head, *reasons, *few))
     block = gain is not None and gain.gain >= LEAST_GAIN
     rule = "block" if block else "token"
-    sure = first.speed_low is None or first.speed_low > 1
+    sure = first.speed_low is not None and first.speed_low > 1
     use = "Use" if sure else "It may pay to use"
     tokens, steps = first.tokens_per_run[first.gamma], _step(first, first.gamma)
     sentences = [
@@ -220,7 +220,7 @@ def advise(choices: Sequence[Choice], gain: BlockGain | None = None) -> Advice:
         f"a run of the target brings {tokens:.2f} tokens and takes {steps:.2f} plain "
         "steps."
     ]
-    if not sure:
+    if first.speed_low is not None and not sure:
         sentences.append(
             "The interval reaches below 1: on other such texts it may be slower."
         )

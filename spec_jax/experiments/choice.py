@@ -41,6 +41,8 @@ RESAMPLES = 1000
 """Of the texts, for the interval of the speed."""
 INTERVAL = (2.5, 97.5)
 """Its ends, in percent."""
+LEAST_TERMS = 5
+"""Of fewer a resampling says nothing: two alike ones would make a speed certain."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,7 +75,7 @@ class Choice(JsonLine):
       gamma: of the largest speed; 0 where none is above 1, or by its start alone.
       speed: with that gamma; 1 where it is 0.
       speed_low: lower end of the 95% interval of the speed of `best`, by resampling
-        batches of texts; None for a single one.
+        batches of texts; None for fewer than `LEAST_TERMS`.
       speed_high: its upper end.
       device: see `Record`.
       cpu_threads: see `Record`.
@@ -417,9 +419,9 @@ def ratio_interval(
       under: those of the other, in the same order.
 
     Returns:
-      Both ends; None where there is one term.
+      Both ends; None where there are fewer terms than `LEAST_TERMS`.
     """
-    if len(over) < 2:
+    if len(over) < LEAST_TERMS:
         return None, None
     draws = np.random.default_rng(0).integers(len(over), size=(RESAMPLES, len(over)))
     low, high = np.percentile(over[draws].sum(1) / under[draws].sum(1), INTERVAL)
