@@ -35,7 +35,6 @@ from spec_jax.experiments.alpha_record import (
     run_name,
     target_outputs,
 )
-from spec_jax.experiments.inputs import shapes_up_to
 from spec_jax.experiments.journal import Journal, digest, digest_of_parameters
 from spec_jax.experiments.record import append_record, read_records
 from spec_jax.pairs import DRAFTS, Pair
@@ -102,12 +101,8 @@ class AlphaRun:
 
     def decode_shapes(self) -> tuple[tuple[int, int, int], ...]:
         """(rows, padded input length, most new tokens) of every program."""
-        shapes = {
-            (self.settings.batch, length, most)
-            for longest, most in self.tasks.lengths()
-            for length in shapes_up_to(self.settings.input_lengths, longest)
-        }
-        return tuple(sorted(shapes))
+        settings = self.settings
+        return self.tasks.decode_shapes(settings.input_lengths, (settings.batch,))
 
 
 def main(invocation) -> None:

@@ -188,6 +188,8 @@ class _Examples:
 
     def __init__(self, run: DistillRun, pair: Pair, console):
         self._run, self._pair, self._console = run, pair, console
+        self._target = {"target": pair.params["target"]}
+        self._fingerprint = digest_of_parameters(self._target)
 
     def make(self, data: TaskData, part: str) -> list[tuple[str, HeldOut]]:
         """By name: of the task, with the temperature where the target answers."""
@@ -237,13 +239,12 @@ class _Examples:
         pair, run = self._pair, self._run
         policy = SamplingPolicy(temperature=temperature, vocab_limit=pair.vocab_size)
         algorithm = Autoregressive(pair.target, policy, eos_id=EOS_ID, pad_id=PAD_ID)
-        params = {"target": pair.params["target"]}
         folder = pathlib.Path(run.outputs_dir or os.path.join(run.model_dir, "outputs"))
         seed = run.settings.seed
         known = digest(
             {
                 "algorithm": repr(algorithm),
-                "parameters": digest_of_parameters(params),
+                "parameters": self._fingerprint,
                 "inputs": digest_of_texts(map(str, inputs)),
                 "length": data.max_target_length,
                 "seed": seed,
@@ -260,7 +261,7 @@ class _Examples:
                     self._console.print(doing)
                 write_target_outputs(
                     algorithm,
-                    params,
+                    self._target,
                     inputs,
                     path,
                     max_target_length=data.max_target_length,

@@ -36,7 +36,6 @@ from spec_jax.experiments.evaluate import (
     scores_of,
 )
 from spec_jax.experiments.example_results import predictions
-from spec_jax.experiments.inputs import shapes_up_to
 from spec_jax.experiments.journal import Journal, digest, json_line
 from spec_jax.experiments.outputs import Way
 from spec_jax.experiments.record import (
@@ -102,12 +101,8 @@ class EvaluateRun:
 
     def decode_shapes(self) -> tuple[tuple[int, int, int], ...]:
         """(rows, padded input length, most new tokens) of every program."""
-        shapes = {
-            (self.settings.batch, length, most)
-            for longest, most in self.tasks.lengths()
-            for length in shapes_up_to(self.settings.input_lengths, longest)
-        }
-        return tuple(sorted(shapes))
+        settings = self.settings
+        return self.tasks.decode_shapes(settings.input_lengths, (settings.batch,))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,14 +4,12 @@ import dataclasses
 import gc
 import os
 import pathlib
-
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from typing import ClassVar
 
 from spec_jax.cli import alpha
 from spec_jax.cli.decoding import load_both
-from spec_jax.cli.evaluate import RESULTS, Place, measure_one
+from spec_jax.cli.evaluate import RESULTS, Place, Work, measure
 from spec_jax.cli.settings import once, require
-from spec_jax.cli.terminal import make_console
 from spec_jax.cli.texts import check_writable
 from spec_jax.core.rules import LenientRule
 from spec_jax.experiments.evaluate import EvaluateSettings
@@ -36,6 +34,9 @@ class LenienceRun(alpha.AlphaRun):
     leniences: tuple[float, ...] = (1.0, 0.5, 0.3, 0.1)
     speed_examples: int = 0
     plain_dtype: str | None = None
+
+    t5x_baseline: ClassVar[bool] = False
+    """t5x has no such rule."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -84,40 +85,25 @@ def measure_speeds(run: LenienceRun, config: str) -> list[tuple[str, Record]]:
     check_writable(os.path.join(run.output_dir, RESULTS), appended=True)
     place = Place(pathlib.Path(run.output_dir), config)
     source = dataclasses.replace(run.tasks, num_examples=run.speed_examples)
-    console = make_console(stderr=True)
     records = []
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[doing]}", style="dim"),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    ) as bar:
-        for name, load in run.pairs.items():
-            pair, plain = load_both(load, run.dtype, run.plain_dtype)
-            for data in source.load(pair.vocabulary):
-                for one in run.leniences:
-                    settings = dataclasses.replace(
-                        run.speed,
-                        temperature=0.0,
-                        rule=None if one == 1 else LenientRule(one),
-                        score_draft=False,
-                    )
-                    what = f"{data.name}, {name}, lenience {one:g}"
-                    shown = bar.add_task(what, total=None, doing="")
-
-                    def progress(done, total, doing, shown=shown):
-                        bar.update(shown, completed=done, total=total, doing=doing)
-
-                    def say(text, what=what):
-                        console.print(f"{what}: {text}", markup=False, soft_wrap=True)
-
-                    record = measure_one(
-                        (pair, plain), data, settings, None, place, progress, say, name
-                    )
-                    records.append((name, record))
-            del pair, plain
-            gc.collect()
+    for name, load in run.pairs.items():
+        pairs = load_both(load, run.dtype, run.plain_dtype)
+        work = [
+            Work(
+                f"{data.name}, {name}, lenience {one:g}",
+                data,
+                dataclasses.replace(
+                    run.speed,
+                    temperature=0.0,
+                    rule=None if one == 1 else LenientRule(one),
+                    score_draft=False,
+                ),
+                name,
+            )
+            for data in source.load(pairs[0].vocabulary)
+            for one in run.leniences
+        ]
+        records += [(name, record) for record in measure(run, pairs, work, place)]
+        del pairs
+        gc.collect()
     return records

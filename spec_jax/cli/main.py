@@ -19,7 +19,15 @@ INTERNAL_STATUS = 1
 USAGE_STATUS = 2
 INTERRUPTED_STATUS = 130
 CLOSED_PIPE_STATUS = 141
-RESUMABLE = ("evaluate", "sweep", "table2", "alpha", "lenience", "train")
+RESUMABLE = (
+    "evaluate",
+    "sweep",
+    "table2",
+    "alpha",
+    "lenience",
+    "train",
+    "distill",
+)
 """Commands that go on where they were, as does `generate` into a file."""
 TO_A_FILE = ("-o", "--output_file", "--gin.INFER_OUTPUT_DIR")
 

@@ -28,7 +28,6 @@ from spec_jax.cli.texts import check_writable, write_whole
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.datasets import TaskData
 from spec_jax.experiments.evaluate import EvaluateSettings
-from spec_jax.experiments.inputs import shapes_up_to
 from spec_jax.experiments.record import Record
 from spec_jax.experiments.table2 import (
     BEST,
@@ -152,13 +151,8 @@ class Table2Run:
 
     def decode_shapes(self) -> tuple[tuple[int, int, int], ...]:
         """(rows, padded input length, most new tokens) of every program."""
-        shapes = {
-            (batch, length, most)
-            for longest, most in self.tasks.lengths()
-            for length in shapes_up_to(self.settings.input_lengths, longest)
-            for batch in (1, *self.batch_sizes)
-        }
-        return tuple(sorted(shapes))
+        batches = (1, *self.batch_sizes)
+        return self.tasks.decode_shapes(self.settings.input_lengths, batches)
 
 
 def main(invocation) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from spec_jax.cli.configuration import unlocked
@@ -9,6 +10,7 @@ from spec_jax.cli.errors import did_you_mean
 from spec_jax.cli.settings import require
 from spec_jax.data.datasets import LENGTHS, TaskData, TaskFile, check_lengths, load_task
 from spec_jax.data.examples import MAX_INPUT_LENGTH, TASKS
+from spec_jax.experiments.inputs import shapes_up_to
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,6 +156,23 @@ class TaskSource:
                 "decodes the task's own examples"
             )
         return TASKS[name].prefix
+
+    def decode_shapes(
+        self, input_lengths: Sequence[int], batches: Iterable[int]
+    ) -> tuple[tuple[int, int, int], ...]:
+        """(rows, padded input length, most new tokens) of every program.
+
+        Args:
+          input_lengths: that inputs are padded to.
+          batches: rows of calls.
+        """
+        shapes = {
+            (batch, length, most)
+            for longest, most in self.lengths()
+            for length in shapes_up_to(input_lengths, longest)
+            for batch in batches
+        }
+        return tuple(sorted(shapes))
 
     def lengths(self) -> list[tuple[int, int]]:
         """Most tokens of inputs and targets of each task, where they are known.

@@ -23,7 +23,7 @@ from spec_jax.cli.decoding import (
 )
 from spec_jax.cli.demo import MOST_RUNS, in_one_shape
 from spec_jax.cli.own_texts import OwnTexts, read_own_texts
-from spec_jax.cli.settings import positive, require
+from spec_jax.cli.settings import once, positive, require
 from spec_jax.cli.terminal import make_console, shows_color
 from spec_jax.cli.texts import write_whole
 from spec_jax.core.rules import AnyRule
@@ -69,7 +69,7 @@ class TraceSettings(OwnTexts):
             bool(self.gammas) and min(self.gammas) >= 1,
             f"want GAMMAS of at least one number, each >= 1, got {self.gammas}",
         )
-        object.__setattr__(self, "gammas", tuple(dict.fromkeys(self.gammas)))
+        once(self, "gammas")
         positive(self, "repeats")
 
     @property

@@ -17,10 +17,8 @@ from spec_jax.experiments.example_results import ExampleResult, row_of
 from spec_jax.experiments.figures import measure_costs, measured_along
 from spec_jax.experiments.inputs import (
     InputBatch,
-    cut_inputs,
-    make_batches,
     padded_to,
-    shapes_up_to,
+    task_batches,
 )
 from spec_jax.experiments.outputs import Turns, Way, decode, find_differences
 from spec_jax.pairs import Pair
@@ -38,20 +36,10 @@ class Bench:
                 f"want one pair in two dtypes, got vocabularies {pair.vocabulary} and "
                 f"{plain_pair.vocabulary}"
             )
-        if not data.examples:
-            raise ValueError(f"want at least one row of the task {data.name}, got none")
         check_ids(data, pair.target.vocab_size)
         self.data, self.settings = data, settings
         self.pair, self.plain_pair = pair.using(settings.draft), plain_pair
-        shapes = shapes_up_to(settings.input_lengths, data.max_input_length)
-        examples, self.cut = cut_inputs(data.examples, shapes[-1])
-        self.batches = make_batches(
-            examples,
-            batch=settings.batch,
-            input_lengths=shapes,
-            max_new_tokens=data.max_target_length,
-            seed=settings.seed,
-        )
+        self.batches, self.cut = task_batches(data, settings)
         self.longest = max(batch.inputs.shape[1] for batch in self.batches)
         self.policy = sampling_policy(pair, settings)
         # What a row's output is, whoever decodes it: then outputs are compared.

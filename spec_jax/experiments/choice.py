@@ -21,10 +21,8 @@ from spec_jax.experiments.evaluate import EvaluateSettings
 from spec_jax.experiments.figures import measured_along
 from spec_jax.experiments.inputs import (
     InputBatch,
-    cut_inputs,
     in_one_shape,
-    make_batches,
-    shapes_up_to,
+    task_batches,
 )
 from spec_jax.experiments.outputs import Decoded, decode, decode_all
 from spec_jax.experiments.record import (
@@ -170,18 +168,8 @@ def decode_plainly(
     Raises:
       ValueError: if there is no text.
     """
-    if not data.examples:
-        raise ValueError(f"want at least one row of the task {data.name}, got none")
     check_ids(data, plain_pair.target.vocab_size)
-    shapes = shapes_up_to(settings.input_lengths, data.max_input_length)
-    examples, cut = cut_inputs(data.examples, shapes[-1])
-    batches = make_batches(
-        examples,
-        batch=settings.batch,
-        input_lengths=shapes,
-        max_new_tokens=data.max_target_length,
-        seed=settings.seed,
-    )
+    batches, cut = task_batches(data, settings)
     batches = list(in_one_shape(batches))
     policy = sampling_policy(plain_pair, settings)
     plain = plain_pair.autoregressive(policy, settings.rule)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Int, Key
 
 from spec_jax.data.batches import pad, round_up
-from spec_jax.data.datasets import TaskExample
+from spec_jax.data.datasets import TaskData, TaskExample
 from spec_jax.data.examples import truncate
 from spec_jax.data.vocabulary import EOS_ID
 from spec_jax.pairs import START_ID
@@ -115,6 +116,30 @@ def make_batches(
                 )
             )
     return batches
+
+
+def task_batches(data: TaskData, settings: Any) -> tuple[list[InputBatch], int]:
+    """The batches of a task, and how many of its inputs were cut.
+
+    Args:
+      data: of the task.
+      settings: has `batch`, `input_lengths` and `seed`; see `EvaluateSettings`.
+
+    Raises:
+      ValueError: if there is no example.
+    """
+    if not data.examples:
+        raise ValueError(f"want at least one row of the task {data.name}, got none")
+    shapes = shapes_up_to(settings.input_lengths, data.max_input_length)
+    examples, cut = cut_inputs(data.examples, shapes[-1])
+    batches = make_batches(
+        examples,
+        batch=settings.batch,
+        input_lengths=shapes,
+        max_new_tokens=data.max_target_length,
+        seed=settings.seed,
+    )
+    return batches, cut
 
 
 def in_one_shape(batches: Sequence[InputBatch]) -> Iterator[InputBatch]:

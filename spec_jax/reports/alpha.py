@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from spec_jax.core import paper
 from spec_jax.experiments.alpha_record import AlphaRecord
 from spec_jax.experiments.record import Record
-from spec_jax.reports.tables import filters, markdown_line
+from spec_jax.reports.tables import filters, markdown_table
 
 
 def markdown(records: Sequence[AlphaRecord]) -> str:
@@ -33,7 +33,7 @@ def markdown(records: Sequence[AlphaRecord]) -> str:
             if t in with_paper:
                 row.append(_printed(paper.table3_alpha(task, draft, t)))
         rows.append(row)
-    return _text(headers, rows, notes(records))
+    return markdown_table(headers, rows, notes(records))
 
 
 def lenience_markdown(
@@ -63,7 +63,7 @@ def lenience_markdown(
             printed = paper.table5_alpha(task, draft, t, one)
             row.append(cell + _beside(printed))
         rows.append(row)
-    text = _text(headers, rows, [PAPER_BESIDE, RULE, *notes(records)])
+    text = markdown_table(headers, rows, [PAPER_BESIDE, RULE, *notes(records)])
     if not speeds:
         return text
     return f"{text}\n{_speeds(speeds)}"
@@ -122,18 +122,12 @@ def _speeds(speeds: Sequence[tuple[str, Record]]) -> str:
         rows.append(row)
     gammas = ", ".join(map(str, sorted({r.gamma for _, r in speeds})))
     said = f"Speed at T = 0 over plain decoding, gamma {gammas}; the paper's: gamma 8."
-    return f"{said}\n\n" + _text(headers, rows, [])
+    return f"{said}\n\n" + markdown_table(headers, rows, [])
 
 
 def _check(records: Sequence[AlphaRecord]) -> None:
     if not records:
         raise ValueError("want at least one line of alpha, got none")
-
-
-def _text(headers, rows, said) -> str:
-    lines = [markdown_line(headers), markdown_line(["---"] * len(headers))]
-    lines += [markdown_line(row) for row in rows]
-    return "\n".join([*lines, *([""] if said else []), *said]) + "\n"
 
 
 def _measured(record: AlphaRecord | None) -> str:

@@ -6,6 +6,7 @@ from spec_jax.experiments.trace import TraceRecord
 from spec_jax.reports.axes import SIZE, WIDTH, key, ticks
 from spec_jax.reports.drawing import MONO_WIDTH, Box, Drawing, Label, Line
 from spec_jax.reports.figures import Picture, slug
+from spec_jax.reports.tables import counted
 
 LONGEST_TEXT, MOST_RUNS = 84, 40
 """Letters of a line of Figure 1, and its lines."""
@@ -122,11 +123,6 @@ def in_runs(trace: TraceRecord) -> str:
     """How many tokens came in how many runs."""
     tokens, runs = counted(trace.tokens, "token"), counted(trace.runs, "run")
     return f"{tokens} in {runs} of the target"
-
-
-def counted(count: int, thing: str) -> str:
-    """1 run, 2 runs."""
-    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def _trace_bars(group: Sequence[TraceRecord]) -> Picture:

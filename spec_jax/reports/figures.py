@@ -188,8 +188,9 @@ def tasks(lines: Sequence) -> list[str]:
 def figure_2(results: Results, style: Styles) -> list[Picture]:
     """Tokens per run against alpha, a picture for each task."""
     found = []
-    for task in tasks(points(results)):
-        chosen = [p for p in points(results) if p.task == task and p.batch == 1]
+    measured = points(results)
+    for task in tasks(measured):
+        chosen = [p for p in measured if p.task == task and p.batch == 1]
         if not chosen:
             continue
         top = math.ceil(max([8, *(p.tokens_per_run for p in chosen)]))
@@ -251,7 +252,6 @@ def figure_3(results: Results, style: Styles) -> list[Picture]:
             shapes.append(frame.curve(stairs, "muted", dash=dash))
         drafts, temperatures = [], []
         for alpha, gamma, filled, line, tip in best:
-            name = getattr(line, "draft", "")
             name = line.draft if isinstance(line, Point) else draft_name(line)
             drafts.append(name)
             temperatures.append(line.temperature)
@@ -311,8 +311,9 @@ def _best_gammas(task, measured: Sequence[Point], results: Results):
 def figure_4(results: Results, style: Styles) -> list[Picture]:
     """Speed and operations against alpha."""
     found = []
-    for task in tasks(points(results)):
-        chosen = [p for p in points(results) if p.task == task and p.batch == 1]
+    measured = points(results)
+    for task in tasks(measured):
+        chosen = [p for p in measured if p.task == task and p.batch == 1]
         if not chosen:
             continue
         top = max(6.0, round_up(max(p.speed for p in chosen)))

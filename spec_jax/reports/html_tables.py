@@ -9,9 +9,10 @@ from spec_jax.core import paper, theory
 from spec_jax.experiments.alpha_record import AlphaRecord
 from spec_jax.experiments.record import Record
 from spec_jax.reports import tables
+from spec_jax.reports.alpha import RULE
 from spec_jax.reports.results import Results, Row, draft_name, rows, setting
 from spec_jax.reports.table2 import expected
-from spec_jax.reports.tables import filters
+from spec_jax.reports.tables import counted, filters
 
 _IN_COLUMNS = re.compile(r"\w+ rule; (lengths [^;]*; )?batch \d+; ")
 
@@ -185,7 +186,7 @@ def _table_2(chosen: Sequence[Row]) -> Table:
             lines.append(group)
         lines.append(tuple(_cells(row, plain, with_t5x)))
     pair, device, threads, jax = setting(records[0])
-    shown = "" if threads is None else f", {_threads(threads)}"
+    shown = "" if threads is None else f", {counted(threads, 'thread')}"
     return Table(
         f"{pair}, jax {jax}, {device}{shown}",
         tuple(headers),
@@ -198,11 +199,6 @@ def _table_2(chosen: Sequence[Row]) -> Table:
 def _after(text: str) -> str:
     """A text after others, where there is one."""
     return f", {text}" if text else ""
-
-
-def _threads(count: int) -> str:
-    """1 thread, 2 threads."""
-    return f"{count} thread{'' if count == 1 else 's'}"
 
 
 def _order(record: Record) -> tuple:
@@ -328,9 +324,7 @@ def _table_5(name: str, by_cell) -> Table:
         lines.append(tuple(cells))
     headers = ("draft", *(f"l = {l:g}" for l in leniences))
     notes = (
-        "For l below 1 the output does not follow the target: above T = 0 no token is "
-        "more probable than p / l, at T = 0 drafted tokens stand where "
-        "p(x) >= l max p.",
+        RULE.removeprefix("- "),
         *_alpha_notes(by_cell),
     )
     return Table(name, headers, tuple(lines), 1, notes)

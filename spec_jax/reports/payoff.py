@@ -349,8 +349,9 @@ def _speed_against(results, style, field: str, x_name: str, caption: str):
 def by_cost(results: Results, style: Styles) -> list[Picture]:
     """The map of alpha and c: above its lines some gamma pays."""
     found = []
-    for task in tasks(points(results)):
-        chosen = [p for p in points(results) if p.task == task and p.batch == 1]
+    measured = points(results)
+    for task in tasks(measured):
+        chosen = [p for p in measured if p.task == task and p.batch == 1]
         chosen = list({(p.draft, p.temperature): p for p in chosen}.values())
         if not chosen:
             continue

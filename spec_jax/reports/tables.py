@@ -50,7 +50,7 @@ def markdown_table(
         raise ValueError("want at least one record, got none")
     lines = [markdown_line(headers), markdown_line(["---"] * len(headers))]
     lines += map(markdown_line, rows)
-    return "\n".join([*lines, "", *notes]) + "\n"
+    return "\n".join([*lines, *([""] if notes else []), *notes]) + "\n"
 
 
 def notes(records: Sequence[Record]) -> list[str]:
@@ -183,6 +183,11 @@ def bound(temperature: float, lenience: float) -> str:
     if temperature <= GREEDY_TEMPERATURE:
         return f"drafted tokens stand where p(x) >= {lenience:g} max p at T = 1"
     return f"no token is more probable than p / {lenience:g}"
+
+
+def counted(count: int, thing: str) -> str:
+    """1 run, 2 runs."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def markdown_line(cells: Sequence[str]) -> str:

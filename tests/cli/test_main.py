@@ -143,6 +143,7 @@ def test_an_interrupt_ends_quietly(run, monkeypatch):
     ("argv", "said"),
     [
         (["evaluate"], True),
+        (["distill"], True),
         (["generate", "text", "-o", "out.jsonl"], True),
         (["generate", "text", "--gin.INFER_OUTPUT_DIR=out"], True),
         (["generate", "text"], False),
