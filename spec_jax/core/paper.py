@@ -207,7 +207,7 @@ def paper_task(task: str) -> str | None:
     return None
 
 
-def table2_row(task: str, draft_name: str, temperature: float) -> SpeedRow | None:
+def table2_row(task: str, draft_name: str, temperature: float | int) -> SpeedRow | None:
     """The row of Table 2 with that task, draft and temperature.
 
     Args:
@@ -223,7 +223,7 @@ def table2_row(task: str, draft_name: str, temperature: float) -> SpeedRow | Non
     return next(rows, None)
 
 
-def table3_alpha(task: str, draft_name: str, temperature: float) -> float | None:
+def table3_alpha(task: str, draft_name: str, temperature: float | int) -> float | None:
     """Alpha of T5-XXL in Table 3.
 
     Args:
@@ -242,14 +242,14 @@ def table3_alpha(task: str, draft_name: str, temperature: float) -> float | None
 
 
 def table5_alpha(
-    task: str, draft_name: str, temperature: float, lenience: float
+    task: str, draft_name: str, temperature: float | int, lenience: float | int
 ) -> float | None:
     """Alpha under lenience in Table 5, as `table3_alpha` finds its own."""
     return _lenient(task, draft_name, temperature, lenience, "alpha")
 
 
 def table5_speed(
-    task: str, draft_name: str, temperature: float, lenience: float
+    task: str, draft_name: str, temperature: float | int, lenience: float | int
 ) -> float | None:
     """Speed under lenience in appendix A.5, as `table3_alpha` finds its own."""
     return _lenient(task, draft_name, temperature, lenience, "speed")

@@ -3,7 +3,7 @@ import os
 import jax
 import pytest
 
-from spec_jax.cli.decoding import fastest_dtypes
+from spec_jax.cli.decoding import fastest_dtypes, load_both
 from spec_jax.cli.runtime import limit_cpu_threads
 
 
@@ -38,3 +38,25 @@ def test_the_fastest_dtypes_of_one_row_and_of_several():
     several = "float32" if jax.__version_info__ < (0, 12) else "bfloat16"
     assert fastest_dtypes(None, None) == (several, "float32")
     assert fastest_dtypes("float16", "bfloat16") == ("float16", "bfloat16")
+
+
+def test_several_rows_decode_plainly_in_their_own_dtype():
+    several = "float32" if jax.__version_info__ < (0, 12) else "bfloat16"
+    assert fastest_dtypes(None, None, batch=2) == (several, several)
+
+
+def test_a_draft_for_one_row_is_loaded_in_the_dtype_for_one_row():
+    def load_pair(dtype, draft_dtype=None):
+        return dtype, draft_dtype or dtype
+
+    def load_without_draft(dtype):
+        return dtype
+
+    several = "float32" if jax.__version_info__ < (0, 12) else "bfloat16"
+    one = ("float32", "float32")
+    assert load_both(load_pair, None, None) == ((several, "float32"), one)
+    rows = (several, several)
+    assert load_both(load_pair, None, None, batch=2) == (rows, rows)
+    given = ("bfloat16", "bfloat16")
+    assert load_both(load_pair, "bfloat16", "bfloat16") == (given, given)
+    assert load_both(load_without_draft, None, None) == (several, "float32")

@@ -93,9 +93,13 @@ def test_what_fits_no_bucket_is_an_error():
 
 
 def test_the_first_epoch_goes_from_short_to_long():
-    def lengths(epoch):
+    def lengths(epoch, **options):
         stream = training_batches(
-            lambda rng: some_examples(rng, 400), BUCKETS, seed=1, start_step=0
+            lambda rng: some_examples(rng, 400),
+            BUCKETS,
+            seed=1,
+            start_step=0,
+            **options,
         )
         batches = (b for e, b in itertools.islice(stream, 500) if e == epoch)
         return [
@@ -110,3 +114,4 @@ def test_the_first_epoch_goes_from_short_to_long():
     first, second = lengths(0), lengths(1)
     assert sorted(first)[0] == 16 and rise(first) > 6
     assert abs(rise(second)) < 4
+    assert rise(lengths(0, short_first=False)) < 5
