@@ -34,7 +34,6 @@ from spec_jax.experiments.record import (
 )
 from spec_jax.pairs import Pair
 
-KIND = "alpha"
 WIDTH = 32
 """Outputs are padded to a multiple of it: few programs, and little work for nothing."""
 
@@ -68,7 +67,7 @@ class AlphaRecord(JsonLine):
       run: fingerprint of all that decides the figures.
     """
 
-    kind: str = KIND
+    kind: str = "alpha"
     task: str
     pair: str
     draft_name: str
@@ -91,17 +90,6 @@ class AlphaRecord(JsonLine):
     def cell(self) -> tuple:
         """What a table has one figure for."""
         return (self.task, self.draft_name, self.temperature, self.lenience)
-
-    @staticmethod
-    def restored(fields):
-        """See `JsonLine.restored`.
-
-        Raises:
-          ValueError: if the line is of another kind.
-        """
-        if fields.get("kind") != KIND:
-            raise ValueError(f"want kind {KIND!r}, got {fields.get('kind')!r}")
-        return fields
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -52,8 +52,8 @@ class JsonLine:
         """What `to_json` wrote; unknown fields are passed over.
 
         Raises:
-          ValueError: if the line is no JSON object, lacks a field, or has one of
-            another type.
+          ValueError: if the line is no JSON object, of another kind, lacks a field, or
+            has one of another type.
         """
         fields = json.loads(line, parse_constant=_no_number)
         if not isinstance(fields, dict):
@@ -67,6 +67,9 @@ class JsonLine:
         if missing:
             raise ValueError(f"a record lacks the fields {missing}")
         kept = {name: value for name, value in fields.items() if name in known}
+        kind = known["kind"].default if "kind" in known else None
+        if kind is not None and kept.get("kind") != kind:
+            raise ValueError(f"want kind {kind!r}, got {kept.get('kind')!r}")
         hints = typing.get_type_hints(cls)
         for name, value in kept.items():
             if not _fits(value, hints[name]):
