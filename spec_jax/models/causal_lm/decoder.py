@@ -1,11 +1,14 @@
 """A decoder-only model as the loop sees it: no inputs, and one call that extends."""
 
 import dataclasses
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from spec_jax.base import Inputs
+from spec_jax.models.axes import abstract_variables
 from spec_jax.models.causal_lm.config import CausalLMConfig
 from spec_jax.models.causal_lm.network import CausalLMCache, CausalTransformer
 
@@ -63,3 +66,20 @@ class CausalLMDecoder:
         return network.apply(
             {"params": params}, cache, tokens, start, method=CausalTransformer.extend
         )
+
+    def param_shapes(self) -> dict[str, Any]:
+        """The parameters, as jax.ShapeDtypeStruct."""
+        return self._variables()[0]
+
+    def param_axes(self) -> dict[str, Any]:
+        """The logical names of each parameter's axes."""
+        return self._variables()[1]
+
+    def cache_axes(self, cache: CausalLMCache) -> tuple[Any, ...]:
+        """The logical names of the axes of each array of a cache."""
+        kept = ("batch", "heads", "length", "kv")
+        return tuple((kept, kept) for _ in cache)
+
+    def _variables(self):
+        tokens = jax.ShapeDtypeStruct((1, 2), jnp.int32)
+        return abstract_variables(CausalTransformer(self.config), tokens)

@@ -247,7 +247,7 @@ class CausalTransformer(nn.Module):
         config = self.config
         self.token_embedder = Table(config.vocab_size, "vocab", config)
         if config.positions == "learned":
-            self.position_embedder = Table(config.max_length, "positions", config)
+            self.position_embedder = Table(config.max_length, "abspos_buckets", config)
         self.decoder = Decoder(config)
 
     def __call__(self, tokens: Int[Array, "b t"]) -> Float[Array, "b t v"]:

@@ -1,10 +1,13 @@
 """T5 as the loop sees it: a cache made once, and one call that extends it."""
 
 import dataclasses
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from spec_jax.models.axes import abstract_variables
 from spec_jax.models.t5.config import T5Config
 from spec_jax.models.t5.network import T5Cache, Transformer
 
@@ -60,3 +63,25 @@ class T5Decoder:
         return network.apply(
             {"params": params}, cache, tokens, start, method=Transformer.extend
         )
+
+    def param_shapes(self) -> dict[str, Any]:
+        """The parameters, as jax.ShapeDtypeStruct."""
+        return self._variables()[0]
+
+    def param_axes(self) -> dict[str, Any]:
+        """The logical names of each parameter's axes, which are t5x's."""
+        return self._variables()[1]
+
+    def cache_axes(self, cache: T5Cache) -> T5Cache:
+        """The logical names of the axes of each array of a cache."""
+        kept = ("batch", "heads", "length", "kv")
+        return T5Cache(
+            own=tuple((kept, kept) for _ in cache.own),
+            cross=tuple((kept, kept) for _ in cache.cross),
+            cross_bias=("batch", None, None, "length"),
+            distance_bias=("heads", "length"),
+        )
+
+    def _variables(self):
+        tokens = jax.ShapeDtypeStruct((1, 2), jnp.int32)
+        return abstract_variables(Transformer(self.config), tokens, tokens)
