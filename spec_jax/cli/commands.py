@@ -240,6 +240,26 @@ COMMANDS = (
         base="runs/lenience.gin",
     ),
     Command(
+        name="compile",
+        summary="compile for a TPU that is not here: memory, bytes moved, speed",
+        example="spec-jax compile --gin_file=pairs/t5_1_1_xxl_small.gin",
+        module="spec_jax.cli.compile",
+        flags=(
+            Flag("topology", str, "chips, such as v4:2x2x1 or v5e:2x2", "TOPOLOGY"),
+            Flag(
+                "num_partitions",
+                int,
+                "chips that share the target's weights",
+                "NUM_PARTITIONS",
+            ),
+            Flag("gamma", int, "tokens drafted for one run of the target", "GAMMA"),
+            Flag("temperature", float, "0 is greedy", "TEMPERATURE"),
+            Flag("batch_size", int, "rows decoded together", "BATCH_SIZE"),
+            Flag("output_file", Path, "JSON lines", "OUTPUT_FILE", short="o"),
+        ),
+        base="runs/compile.gin",
+    ),
+    Command(
         name="report",
         summary="one page of tables and pictures from results, beside the paper's",
         example="spec-jax report docs/results --output_dir=report",

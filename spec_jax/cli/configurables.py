@@ -24,6 +24,7 @@ _PAIR = (
     "distill",
     "choose-gamma",
     "trace",
+    "compile",
 )
 _CONFIGURABLES = {
     "T5Config": ("spec_jax.models.t5", (*_PAIR, "train")),
@@ -50,6 +51,8 @@ _CONFIGURABLES = {
     "generate": ("spec_jax.cli.generate:GenerateSettings", ("generate",)),
     "compare": ("spec_jax.cli.compare:CompareSettings", ("compare",)),
     "choose_gamma": ("spec_jax.cli.choose_gamma:ChooseSettings", ("choose-gamma",)),
+    "CompileSettings": ("spec_jax.experiments.tpu_compile", ("compile",)),
+    "compile": ("spec_jax.cli.compile:CompileRun", ("compile",)),
     "trace": ("spec_jax.cli.trace:TraceSettings", ("trace",)),
     "evaluate": ("spec_jax.cli.evaluate:EvaluateRun", ("evaluate",)),
     "sweep": ("spec_jax.cli.sweep:SweepRun", ("sweep",)),

@@ -11,6 +11,7 @@ from spec_jax.experiments.compare import CompareRecord
 from spec_jax.experiments.record import JsonLine, Record
 from spec_jax.experiments.rules import BlockGain, BranchGain
 from spec_jax.experiments.sweep import SweepRecord
+from spec_jax.experiments.tpu_compile import CompileRecord
 from spec_jax.experiments.trace import TraceRecord
 from spec_jax.reports.tables import filters
 
@@ -18,6 +19,7 @@ KINDS: dict[str, type[JsonLine]] = {
     "alpha": AlphaRecord,
     "choice": Choice,
     "trace": TraceRecord,
+    "compile": CompileRecord,
 }
 """Forms of line that say what they are."""
 FORMS: dict[str, type[JsonLine]] = {

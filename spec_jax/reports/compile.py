@@ -1,0 +1,144 @@
+"""Tables of compiled programs: what they move, and the speeds that follow from it."""
+
+from collections.abc import Iterable, Sequence
+
+from spec_jax.core.paper import TABLE_2
+from spec_jax.core.theory import speedup
+from spec_jax.experiments.chips import GIB, chip_of
+from spec_jax.experiments.tpu_compile import CompileRecord
+
+
+def markdown(records: Sequence[CompileRecord]) -> str:
+    """Programs, what they move by kind, collectives, costs and expected speeds."""
+    parts = [programs(records), moved(records), transfers(records), costs(records)]
+    return "\n".join(part for part in parts if part)
+
+
+def programs(records: Sequence[CompileRecord]) -> str:
+    """A row a program: memory, bytes against the fewest, time at the chip's peak."""
+    headers = (
+        "pair",
+        "program",
+        "HBM used",
+        "of",
+        "MB moved",
+        "fewest",
+        "excess",
+        "Gop",
+        "ms at peak",
+        "copied",
+        "put back",
+    )
+    rows = [
+        (
+            one.pair,
+            one.program,
+            f"{one.hbm_used / GIB:.2f} GiB",
+            f"{one.hbm_chip / GIB:.0f} GiB",
+            f"{one.bytes / 1e6:.1f}",
+            f"{one.fewest_bytes / 1e6:.1f}",
+            f"{one.excess:+.1%}",
+            f"{one.operations / 1e9:.2f}",
+            f"{one.roofline_seconds * 1e3:.3f}",
+            str(len(one.copied)),
+            str(len(one.copies) - len(one.copied)),
+        )
+        for one in records
+    ]
+    return _table(headers, rows)
+
+
+def moved(records: Sequence[CompileRecord]) -> str:
+    """MB a step by what is moved."""
+    kinds = list(dict.fromkeys(kind for one in records for kind in one.moved))
+    rows = [
+        (
+            one.pair,
+            one.program,
+            *(f"{one.moved.get(kind, 0) / 1e6:.1f}" for kind in kinds),
+        )
+        for one in records
+    ]
+    return _table(("pair", "program", *kinds), rows)
+
+
+def transfers(records: Sequence[CompileRecord]) -> str:
+    """Transfers between chips by kind and shape; '' where there are none."""
+    rows = []
+    for one in records:
+        counts: dict[tuple[str, str, int], int] = {}
+        for each in one.collectives:
+            key = each["kind"], each["shape"], each["bytes"]
+            counts[key] = counts.get(key, 0) + each["times"]
+        rows += [
+            (one.pair, one.program, kind, shape, f"{size:,}", str(count))
+            for (kind, shape, size), count in sorted(counts.items())
+        ]
+    headers = ("pair", "program", "transfer", "shape", "bytes", "a step")
+    return _table(headers, rows) if rows else ""
+
+
+def costs(records: Sequence[CompileRecord]) -> str:
+    """c, verification and Table 2's speeds, beside the paper's; '' if a step lacks."""
+    rows = []
+    for pair in dict.fromkeys(one.pair for one in records):
+        found = step_costs(one for one in records if one.pair == pair)
+        draft = pair.rpartition("+")[2]
+        for row in TABLE_2 if found else ():
+            if row.draft == draft:
+                c, verify = found
+                speed = speedup(row.alpha, row.gamma, c, verify)
+                rows.append(
+                    (
+                        row.task,
+                        draft,
+                        f"{row.temperature:g}",
+                        str(row.gamma),
+                        f"{row.alpha:.2f}",
+                        f"{c:.4f}",
+                        f"{row.c:.2f}",
+                        f"{verify:.3f}",
+                        f"{speed:.1f}",
+                        f"{row.expected:.1f}",
+                        f"{row.speed:.1f}",
+                    )
+                )
+    headers = (
+        "task",
+        "draft",
+        "T",
+        "gamma",
+        "alpha",
+        "c",
+        "paper's c",
+        "verify",
+        "speed",
+        "paper expects",
+        "paper measured",
+    )
+    return _table(headers, rows) if rows else ""
+
+
+def step_costs(records: Iterable[CompileRecord]) -> tuple[float, float] | None:
+    """c and what a verification costs, in plain steps, at the chip's peak.
+
+    Args:
+      records: of one pair.
+
+    Returns:
+      None where one of the three steps is not among them.
+    """
+    seconds = {
+        one.program: chip_of(one.topology).roofline(one.bytes, one.operations)
+        for one in records
+    }
+    gammas = {one.gamma for one in records if one.program == "speculative"}
+    if not {"plain", "draft", "speculative"} <= set(seconds) or len(gammas) != 1:
+        return None
+    plain, draft, step = (seconds[name] for name in ("plain", "draft", "speculative"))
+    return draft / plain, (step - gammas.pop() * draft) / plain
+
+
+def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [headers, ["---"] * len(headers), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)

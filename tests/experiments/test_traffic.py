@@ -1,0 +1,236 @@
+"""The counter of moved bytes, on programs whose traffic is known."""
+
+import pytest
+
+from spec_jax.experiments.hlo import parse_buffers, parse_module
+from spec_jax.experiments.traffic import count_traffic
+
+HBM = "{1,0:T(8,128)(2,1)}"
+CHIP = "{1,0:T(8,128)(2,1)S(3)}"
+MATRIX = 256 * 256 * 2
+
+
+def program(*lines, before=""):
+    """A module whose entry has these instructions."""
+    body = "\n".join(f"  {line}" for line in lines)
+    return parse_module(f"{before}\nENTRY %main (x: f32[]) -> f32[] {{\n{body}\n}}\n")
+
+
+def argument(number, name, shape=f"bf16[256,256]{HBM}"):
+    return f'%p{number} = {shape} parameter({number}), metadata={{op_name="{name}"}}'
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [
+        ("bf16[64,64]{1,0:T(8,128)(2,1)}", 64 * 128 * 2),  # padded to 128 lanes
+        ("bf16[1,64,129,64]{2,3,1,0:T(8,128)(2,1)}", 64 * 64 * 256 * 2),
+        ("bf16[1,64,129,64]{3,1,2,0:T(8,128)(2,1)}", 129 * 64 * 128 * 2),
+        ("f32[5]{0:T(1024)}", 4096),
+        ("f32[3,5]{1,0}", 60),
+        ("s32[]", 4),
+        ("pred[8]{0}", 8),
+        ("s4[6]{0}", 3),
+    ],
+)
+def test_a_buffer_takes_whole_tiles(shape, size):
+    (buffer,) = parse_buffers(shape)
+    assert buffer.bytes == size
+
+
+def test_a_buffer_says_where_it_lies():
+    first, second = parse_buffers(f"(bf16[8,128]{CHIP}, /*index=1*/f32[2]{{0}})")
+    assert (first.space, second.space) == (3, 0)
+    assert (first.dtype, second.dims) == ("bf16", (2,))
+
+
+def test_a_product_reads_its_operands_once_and_writes_its_result():
+    traffic = count_traffic(
+        program(
+            argument(0, "x", f"bf16[8,256]{HBM}"),
+            argument(1, "w"),
+            f"ROOT %dot = bf16[8,256]{HBM} dot(%p0, %p1), lhs_contracting_dims={{1}}",
+        )
+    )
+    assert traffic.read == 8 * 256 * 2 + MATRIX
+    assert traffic.written == 8 * 256 * 2
+    assert traffic.operations == 2 * 8 * 256 * 256
+    assert traffic.by_source() == {"x": 4096, "w": MATRIX, "": 4096}
+    assert not traffic.copies
+
+
+def test_what_is_fetched_ahead_counts_once():
+    traffic = count_traffic(
+        program(
+            argument(0, "w"),
+            f"%start = (bf16[256,256]{CHIP}, bf16[256,256]{HBM}, u32[]{{:S(2)}}) "
+            "copy-start(%p0)",
+            f"%done = bf16[256,256]{CHIP} copy-done(%start)",
+            f"ROOT %tanh = bf16[256,256]{CHIP} tanh(%done)",
+        )
+    )
+    assert (traffic.read, traffic.written) == (MATRIX, 0)
+    assert traffic.by_source() == {"w": MATRIX}
+    assert not traffic.copies
+
+
+def test_slices_fetched_ahead_count_their_own_size():
+    traffic = count_traffic(
+        program(
+            argument(0, "w"),
+            f"%start = ((bf16[256,256]{HBM}), bf16[64,256]{CHIP}, s32[]{{:S(2)}}) "
+            "slice-start(%p0), slice={[0:64], [0:256]}",
+            f"ROOT %done = bf16[64,256]{CHIP} slice-done(%start)",
+        )
+    )
+    assert (traffic.read, traffic.written) == (MATRIX // 4, 0)
+
+
+@pytest.mark.parametrize("space", [HBM, CHIP])
+def test_a_copy_of_an_argument_is_noticed(space):
+    traffic = count_traffic(
+        program(
+            argument(0, "cache", f"bf16[256,256]{space}"),
+            "ROOT %copy = bf16[256,256]{0,1:T(8,128)(2,1)} copy(%p0)",
+        )
+    )
+    (copy,) = traffic.copies
+    assert (copy.source, copy.bytes) == ("cache", MATRIX)
+    assert copy.put_back == (space == CHIP)
+    assert traffic.bytes == (MATRIX if space == CHIP else 2 * MATRIX)
+
+
+def test_an_update_in_place_counts_the_slice():
+    """Eight whole rows fill a tile: nothing is read that is not written."""
+    traffic = count_traffic(update("bf16[8,256]"))
+    assert (traffic.read, traffic.written) == (8 * 256 * 2, 8 * 256 * 2)
+    assert {one.source for one in traffic.accesses if one.written} == {"cache"}
+    assert not traffic.copies
+
+
+def test_an_update_within_a_tile_reads_the_tile():
+    traffic = count_traffic(update("bf16[1,256]"))
+    tile = 8 * 256 * 2
+    assert traffic.by_source()["cache"] == 2 * tile
+
+
+def test_an_update_within_a_fusion_is_one_too():
+    fused = f"""
+%fused (a: bf16[256,256], b: bf16[8,256], c: s32[]) -> bf16[256,256] {{
+  %a = bf16[256,256]{HBM} parameter(0)
+  %b = bf16[8,256]{HBM} parameter(1)
+  %c = s32[] parameter(2)
+  ROOT %update = bf16[256,256]{HBM} dynamic-update-slice(%a, %b, %c, %c)
+}}
+"""
+    traffic = count_traffic(
+        program(
+            argument(0, "cache"),
+            argument(1, "new", f"bf16[8,256]{HBM}"),
+            argument(2, "at", "s32[]{:S(6)}"),
+            f"ROOT %f = bf16[256,256]{HBM} fusion(%p0, %p1, %p2), kind=kLoop, "
+            "calls=%fused",
+            before=fused,
+        )
+    )
+    assert (traffic.read, traffic.written) == (8 * 256 * 2, 8 * 256 * 2)
+    assert traffic.by_source()["cache"] == 8 * 256 * 2
+
+
+def test_a_select_over_a_cache_writes_all_of_it():
+    """What a one-hot update compiles to; the same holds for a cast of a weight."""
+    fused = f"""
+%fused (a: bf16[256,256], b: pred[256,256]) -> bf16[256,256] {{
+  %a = bf16[256,256]{HBM} parameter(0)
+  %b = pred[256,256]{{1,0}} parameter(1)
+  ROOT %select = bf16[256,256]{HBM} select(%b, %a, %a)
+}}
+"""
+    traffic = count_traffic(
+        program(
+            argument(0, "cache"),
+            argument(1, "mask", "pred[256,256]{1,0:S(3)}"),
+            f"ROOT %f = bf16[256,256]{HBM} fusion(%p0, %p1), kind=kLoop, calls=%fused",
+            before=fused,
+        )
+    )
+    assert (traffic.read, traffic.written) == (MATRIX, MATRIX)
+    (copy,) = traffic.copies
+    assert (copy.source, copy.put_back) == ("cache", False)
+
+
+def test_a_fusion_reads_the_rows_that_it_looks_up():
+    fused = f"""
+%fused (a: bf16[256,256], b: s32[]) -> f32[256] {{
+  %a = bf16[256,256]{HBM} parameter(0)
+  %b = s32[] parameter(1)
+  %row = bf16[1,256]{HBM} dynamic-slice(%a, %b, %b), dynamic_slice_sizes={{1,256}}
+  ROOT %flat = bf16[256]{{0:S(3)}} bitcast(%row)
+}}
+"""
+    traffic = count_traffic(
+        program(
+            argument(0, "table"),
+            argument(1, "at", "s32[]{:S(6)}"),
+            "ROOT %f = bf16[256]{0:S(3)} fusion(%p0, %p1), kind=kLoop, calls=%fused",
+            before=fused,
+        )
+    )
+    assert (traffic.read, traffic.written) == (8 * 256 * 2, 0)
+
+
+def looped(condition=""):
+    body = f"""
+%body (arg: (s32[], bf16[256,256])) -> (s32[], bf16[256,256]) {{
+  %arg = (s32[]{{:S(6)}}, bf16[256,256]{HBM}) parameter(0)
+  %i = s32[]{{:S(6)}} get-tuple-element(%arg), index=0
+  %w = bf16[256,256]{HBM} get-tuple-element(%arg), index=1
+  %read = bf16[256,256]{CHIP} tanh(%w)
+  ROOT %next = (s32[]{{:S(6)}}, bf16[256,256]{HBM}) tuple(%i, %w)
+}}
+%condition (arg: (s32[], bf16[256,256])) -> pred[] {{
+  %arg = (s32[]{{:S(6)}}, bf16[256,256]{HBM}) parameter(0)
+  ROOT %more = pred[]{{:S(6)}} constant(true)
+}}
+"""
+    return program(
+        argument(0, "i", "s32[]{:S(6)}"),
+        argument(1, "w"),
+        f"%before = bf16[256,256]{CHIP} tanh(%p1)",
+        f"%t = (s32[]{{:S(6)}}, bf16[256,256]{HBM}) tuple(%p0, %p1)",
+        f"ROOT %while = (s32[]{{:S(6)}}, bf16[256,256]{HBM}) while(%t), "
+        f"condition=%condition, body=%body{condition}",
+        before=body,
+    )
+
+
+def test_a_loop_counts_as_often_as_it_runs():
+    known = ', backend_config={"known_trip_count":{"n":"5"}}'
+    assert count_traffic(looped(known)).bytes == 6 * MATRIX
+    assert count_traffic(looped(), loops=(7,)).by_source() == {"w": 8 * MATRIX}
+    assert count_traffic(looped(), loops=(1,), inside=True).bytes == MATRIX
+
+
+def test_transfers_between_chips_are_listed():
+    traffic = count_traffic(
+        program(
+            argument(0, "x", f"bf16[8,256]{HBM}"),
+            f"ROOT %sum = bf16[8,256]{HBM} all-reduce(%p0), to_apply=%add",
+        )
+    )
+    (one,) = traffic.collectives
+    assert (one.kind, one.shape, one.bytes) == ("all-reduce", "bf16[8,256]", 4096)
+
+
+def test_text_without_a_program_is_refused():
+    with pytest.raises(ValueError, match="without an ENTRY"):
+        parse_module("HloModule empty")
+
+
+def update(part):
+    return program(
+        argument(0, "cache"),
+        argument(1, "new", f"{part}{HBM}"),
+        argument(2, "at", "s32[]{:S(6)}"),
+        f"ROOT %update = bf16[256,256]{HBM} dynamic-update-slice(%p0, %p1, %p2, %p2)",
+    )
