@@ -28,17 +28,29 @@ TOKENIZERS = ["jinja2>=3.1", "tokenizers>=0.20"]
 # for llama.cpp, which is compiled where it is installed, and which we do not need.
 GGUF = [*TOKENIZERS, "gguf>=0.16"]
 REPORT = ["matplotlib>=3.8"]
+# Compiles for TPUs, where none is: `spec-jax compile`.
+COMPILE = ["libtpu>=0.0.42"]
+# launch/colab, executed outside of Colab.
+NOTEBOOKS = [
+    *REPORT,
+    "ipykernel>=6.29",
+    "jupytext>=1.16",
+    "nbclient>=0.10",
+    "nbformat>=5.10",
+]
 TEST = [
+    *COMPILE,
     *CORPORA,
     *EVAL,
     *GGUF,
-    *REPORT,
+    *NOTEBOOKS,
     "beartype>=0.19",
     "codespell>=2.3",
     "equinox>=0.13.2",
     "import-linter>=2.3",
     "pytest>=8",
     "pytest-xdist>=3.6",
+    "pyyaml>=6",
     "ruff>=0.9",
     "scipy>=1.13",
     "setuptools>=77",
@@ -92,9 +104,11 @@ setup(
         "tensorstore>=0.1.76",
     ],
     extras_require={
+        "compile": COMPILE,
         "eval": EVAL,
         "corpora": CORPORA,
         "gguf": GGUF,
+        "notebooks": NOTEBOOKS,
         "report": REPORT,
         "tokenizers": TOKENIZERS,
         "test": TEST,

@@ -71,6 +71,7 @@ def test_a_preempted_slice_begins_again_where_it_was(path):
 def test_the_command_is_one_that_the_program_takes(path, capsys):
     _, _, container = read(path)
     assert container["command"] == ["spec-jax"]
+    assert "--multiprocess" in container["args"]
     assert main([*container["args"], "--dry_run"]) == 0
     said = capsys.readouterr().out
     assert f"EVAL_OUTPUT_DIR = '/results/{path.stem}'" in said
