@@ -73,6 +73,8 @@ def main(invocation) -> None:
         check_writable(run.output_file, appended=True)
     # Nothing runs on a device, whichever is here.
     jax.config.update("jax_platforms", "cpu")
+    # What is compiled without a device cannot be read back from there.
+    jax.config.update("jax_enable_compilation_cache", False)
     start_backend()
     topology_devices(run.settings.topology)
     records = list(_records(run))

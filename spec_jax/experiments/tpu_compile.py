@@ -5,11 +5,12 @@ libtpu compiles from shapes alone, for a topology that is only named.
 
 import contextlib
 import dataclasses
+import functools
 import importlib.metadata
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -170,8 +171,9 @@ class Program:
     fewest_bytes: int
 
 
-def topology_devices(topology: str) -> list[Any]:
-    """The devices of a topology, one a chip.
+@functools.cache
+def topology_devices(topology: str) -> tuple[Any, ...]:
+    """The devices of a topology, one a chip; the same ones at each call.
 
     Raises:
       ValueError: if libtpu is missing or does not know the topology.
@@ -199,7 +201,7 @@ def topology_devices(topology: str) -> list[Any]:
         raise ValueError(
             f"want a topology that libtpu knows, got {topology!r}: {reason}"
         ) from error
-    return list(found.devices)
+    return tuple(found.devices)
 
 
 @contextlib.contextmanager
@@ -306,7 +308,7 @@ class _Layout:
     otherwise whole on each.
     """
 
-    def __init__(self, pair: Pair, settings: CompileSettings, devices: list[Any]):
+    def __init__(self, pair: Pair, settings: CompileSettings, devices: Sequence[Any]):
         self.settings, chips = settings, len(devices)
         self.mesh = make_mesh(chips, devices=devices)
         rules = standard_logical_axis_rules()

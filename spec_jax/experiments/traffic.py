@@ -343,8 +343,28 @@ class _Sources:
         if one.opcode == "custom-call" and "ConcatBitcast" in one.attributes:
             return self.of(one.operands[0])[:1]
         if one.opcode == "fusion":
-            return tuple(self.updated(one, at) for at in range(len(nothing)))
+            return tuple(
+                self.updated(one, at) or self._remade(one, buffer)
+                for at, buffer in enumerate(one.buffers)
+            )
         return nothing
+
+    def _remade(self, one: Instruction, result: Buffer) -> str:
+        """The argument that a result on the chip is a changed whole of; else ''.
+
+        So a select over a cache that is fetched, changed and put back is noticed.
+        """
+        for name in one.operands:
+            operand = self._computation.instructions[name]
+            array = operand.buffers[0] if len(operand.buffers) == 1 else None
+            if (
+                result.space
+                and array
+                and array.dims == result.dims
+                and self.of(name)[0]
+            ):
+                return self.of(name)[0]
+        return ""
 
     def updated(self, one: Instruction, at: int) -> str:
         """The argument that a fusion's result is, by an update in place; else ''."""

@@ -1,0 +1,73 @@
+"""Tables of compiled programs, from records made by hand."""
+
+import dataclasses
+
+import pytest
+
+from spec_jax.core.theory import speedup
+from spec_jax.experiments.tpu_compile import CompileRecord
+from spec_jax.reports.compile import markdown, step_costs
+from spec_jax.reports.results import read_results
+
+STEP = CompileRecord(
+    pair="t5_1_1_xxl+small",
+    program="plain",
+    topology="v4:2x2x1",
+    num_partitions=1,
+    dtype="bfloat16",
+    batch=1,
+    input_length=512,
+    new_tokens=128,
+    gamma=7,
+    temperature=0.0,
+    hbm={"arguments": 2**33, "temporaries": 2**30},
+    hbm_chip=2**35,
+    bytes_read=11_900_000_000,
+    bytes_written=100_000_000,
+    fewest_bytes=11_400_000_000,
+    moved={"target weights": 12_000_000_000},
+    operations=10**10,
+    copies=({"source": "w", "put_back": True}, {"source": "c", "put_back": False}),
+    collectives=(),
+    roofline_seconds=0.01,
+    compile_seconds=1.0,
+    versions={},
+)
+
+
+def step(program, size):
+    return dataclasses.replace(
+        STEP, program=program, bytes_read=size, bytes_written=0, operations=0
+    )
+
+
+def test_a_row_says_what_is_used_moved_and_copied():
+    row = markdown([STEP]).splitlines()[2]
+    assert "9.00 GiB | 32 GiB | 12000.0 | 11400.0 | +5.3%" in row
+    assert row.endswith("| 1 | 1 |")
+
+
+def test_costs_are_those_of_the_bytes():
+    records = [
+        step("plain", 12 * 10**9),
+        step("draft", 12 * 10**7),
+        step("speculative", 13 * 10**9),
+    ]
+    c, verify = step_costs(records)
+    assert c == pytest.approx(0.01)
+    assert verify == pytest.approx((13 - 7 * 0.12) / 12)
+    assert step_costs(records[:2]) is None
+    line = next(x for x in markdown(records).splitlines() if x.startswith("| EnDe"))
+    assert f"{speedup(0.75, 7, c, verify):.1f} | 3.2 | 3.4 |" in line
+
+
+def test_transfers_are_counted_by_shape():
+    one = {"kind": "all-reduce", "shape": "bf16[8,4096]", "bytes": 65536, "times": 2}
+    text = markdown([dataclasses.replace(STEP, collectives=(one, one))])
+    assert "| all-reduce | bf16[8,4096] | 65,536 | 4 |" in text
+
+
+def test_a_line_is_read_back(tmp_path):
+    path = tmp_path / "compile.jsonl"
+    path.write_text(STEP.to_json() + "\n", "utf-8")
+    assert read_results([path]).others == (STEP,)
