@@ -22,6 +22,7 @@ from spec_jax.checkpoints.mapping import (
 )
 from spec_jax.checkpoints.storage import (
     CheckpointError,
+    Index,
     StoredArray,
     confined,
     inside,
@@ -247,7 +248,21 @@ def stored_tensor(
 
         return wait
 
-    return StoredArray(str(file), shape[::-1] if transpose else shape, dtype, start)
+    def start_part(wanted: np.dtype, index: Index) -> Callable[[], np.ndarray]:
+        def wait() -> np.ndarray:
+            with opened(file) as tensors:
+                value = tensors.get_slice(name)[index[::-1] if transpose else index]
+            return np.asarray(value.T if transpose else value, wanted, order="C")
+
+        return wait
+
+    return StoredArray(
+        str(file),
+        shape[::-1] if transpose else shape,
+        dtype,
+        start,
+        start_part if part is None and shape else None,
+    )
 
 
 def _check_names(

@@ -19,6 +19,7 @@ from spec_jax.checkpoints.storage import (
     inside,
     names_the_path,
     read_arrays,
+    read_onto,
 )
 from spec_jax.checkpoints.validation import check_fits, flatten, unflatten
 
@@ -47,8 +48,8 @@ def load_params(
         or weights file of ours. Relative or absolute; t5x's and our own folders may
         also be URLs that tensorstore takes, as `gs://bucket/model`.
       expected: the model's parameter tree, with leaves of jax.ShapeDtypeStruct (their
-        dtype is not looked at); a leaf with a sharding is placed so. None takes
-        whatever there is.
+        dtype is not looked at). Where all have shardings each host reads only
+        the parts that its devices hold. None takes whatever there is.
       name: "target" or "draft", for messages.
       dtype: floating arrays are cast to it; None keeps what is stored.
       resize_vocabulary: whether tables of the vocabulary may have another number of
@@ -70,6 +71,15 @@ def load_params(
             vocab_size = wanted[mapping.EMBEDDING].shape[0]
             described |= _resized(arrays, vocab_size)
         check_fits(described, wanted, where, name)
+        shardings = {
+            key: sharding
+            for key, leaf in wanted.items()
+            if (sharding := getattr(leaf, "sharding", None)) is not None
+        }
+        if shardings.keys() == wanted.keys() and all(
+            arrays[key].shape == wanted[key].shape for key in wanted
+        ):
+            return unflatten(read_onto(arrays, shardings, dtype))
     values = read_arrays(arrays, dtype)
     if vocab_size is not None:
         values = flatten(mapping.resize_vocabulary(unflatten(values), vocab_size))

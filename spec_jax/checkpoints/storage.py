@@ -13,6 +13,7 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import ml_dtypes
 import numpy as np
 import tensorstore as ts
@@ -32,6 +33,10 @@ RETRIES = {"max_retries": 5, "initial_delay": "500ms", "max_delay": "4s"}
 SMALL_CHUNK = 2**20
 # What tensorstore raises: absent or damaged data, no permission, no such operation.
 STORE_ERRORS = (ValueError, OSError, LookupError, RuntimeError)
+
+
+Index = tuple[slice, ...]
+"""A part of an array: a slice of each axis."""
 
 
 class CheckpointError(ValueError):
@@ -64,12 +69,22 @@ class StoredArray:
       shape: as the parameter tree has it.
       dtype: as stored.
       start: given the wanted dtype, begins to read; the returned function waits.
+      start_part: the same of a part, given as a slice of each axis; None where an
+        array can only be read whole.
     """
 
     where: str
     shape: tuple[int, ...]
     dtype: np.dtype
     start: Callable[[np.dtype], Callable[[], np.ndarray]]
+    start_part: Callable[[np.dtype, Index], Callable[[], np.ndarray]] | None = None
+
+    def begin(self, dtype: np.dtype, index: Index) -> Callable[[], np.ndarray]:
+        """Begins to read a part; the returned function waits."""
+        if self.start_part is not None:
+            return self.start_part(dtype, index)
+        wait = self.start(dtype)
+        return lambda: wait()[index]
 
 
 def read_arrays(
@@ -99,6 +114,55 @@ def read_arrays(
             f"{name} of {arrays[name].where} cannot be read: {_short(error)}"
         ) from error
     return values
+
+
+def read_onto(
+    arrays: Mapping[str, StoredArray],
+    shardings: Mapping[str, jax.sharding.Sharding],
+    dtype: Any = None,
+) -> dict[str, jax.Array]:
+    """Read arrays straight onto their devices: each host its own devices' parts.
+
+    Args:
+      arrays: by name.
+      shardings: of each.
+      dtype: floating arrays are cast to it; None keeps what is stored.
+
+    Returns:
+      The arrays, by name. A part that several devices hold is read once.
+
+    Raises:
+      CheckpointError: if one of them is missing, cut or damaged; names it.
+    """
+    pending, values = {}, {}
+    try:
+        for name, array in arrays.items():
+            wanted = _wanted(array.dtype, dtype)
+            places = shardings[name].addressable_devices_indices_map(array.shape)
+            parts = {_key(index): index for index in places.values()}
+            waits = {key: array.begin(wanted, index) for key, index in parts.items()}
+            pending[name] = places, waits
+        for name, (places, waits) in pending.items():
+            parts = {key: wait() for key, wait in waits.items()}
+            values[name] = jax.make_array_from_single_device_arrays(
+                arrays[name].shape,
+                shardings[name],
+                [
+                    jax.device_put(parts[_key(index)], device)
+                    for device, index in places.items()
+                ],
+            )
+            waits.clear()  # they hold what they have read
+    except Exception as error:
+        raise CheckpointError(
+            f"{name} of {arrays[name].where} cannot be read: {_short(error)}"
+        ) from error
+    return values
+
+
+def _key(index: Index) -> tuple[tuple[int | None, int | None], ...]:
+    """A part as something that can be hashed, which slices cannot in Python 3.11."""
+    return tuple((one.start, one.stop) for one in index)
 
 
 def inline_array(where: str, value: np.ndarray) -> StoredArray:
@@ -306,7 +370,11 @@ def open_zarr(
                 f"{array.shape}"
             )
         arrays[name] = StoredArray(
-            folder.path, tuple(array.shape), dtype, _starter(array)
+            folder.path,
+            tuple(array.shape),
+            dtype,
+            _starter(array),
+            lambda wanted, index, array=array: _starter(array[index])(wanted),
         )
     return arrays
 

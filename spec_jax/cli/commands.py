@@ -89,6 +89,20 @@ _THREADS = Flag(
     "since handing over costs more than it brings, else all cores",
 )
 
+_PARTITIONS = Flag(
+    "num_partitions",
+    int,
+    "devices that share one copy of the target; by default one device in all",
+    "NUM_PARTITIONS",
+)
+_DEVICES = (
+    _PARTITIONS,
+    Flag("multiprocess", bool, "one of several hosts, which find each other"),
+    Flag("coordinator_address", str, "HOST:PORT of process 0, for several hosts"),
+    Flag("process_count", int, "how many processes there are"),
+    Flag("process_index", int, "which of them this one is, from 0"),
+)
+
 COMMANDS = (
     Command(
         name="demo",
@@ -143,6 +157,7 @@ COMMANDS = (
             ),
             _TFDS,
             _THREADS,
+            *_DEVICES,
         ),
         base="runs/generate.gin",
     ),
@@ -204,7 +219,7 @@ COMMANDS = (
         summary="measure quality and speed against plain decoding",
         example="spec-jax evaluate --gin.NUM_EXAMPLES=16",
         module="spec_jax.cli.evaluate",
-        flags=(_TASK, *_CHOICES, _TFDS, _THREADS),
+        flags=(_TASK, *_CHOICES, _TFDS, _THREADS, *_DEVICES),
         base="runs/evaluate.gin",
     ),
     Command(
@@ -220,7 +235,13 @@ COMMANDS = (
         summary="measure drafts of several sizes, and batches: Table 2",
         example="spec-jax table2 --gin_file=runs/table2_shipped.gin",
         module="spec_jax.cli.table2",
-        flags=(_TASK, *(f for f in _CHOICES if f.name in _RULES), _TFDS, _THREADS),
+        flags=(
+            _TASK,
+            *(f for f in _CHOICES if f.name in _RULES),
+            _TFDS,
+            _THREADS,
+            _PARTITIONS,
+        ),
         base="runs/table2.gin",
     ),
     Command(

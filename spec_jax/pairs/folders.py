@@ -27,6 +27,7 @@ from spec_jax.checkpoints.storage import inside
 from spec_jax.checkpoints.validation import EMBEDDING
 from spec_jax.data.vocabulary import Vocabulary
 from spec_jax.models.t5 import T5Config, T5Decoder, Transformer
+from spec_jax.partitioning import Partitioner, ShardedDecoder
 
 PACKAGE = "spec_jax://"
 """Begins the path of a file that comes with the package."""
@@ -44,7 +45,8 @@ def load_model(
     dtype: Any = "bfloat16",
     role: str = "target",
     abstract: bool = False,
-) -> tuple[T5Decoder, Any]:
+    partitioner: Partitioner | None = None,
+) -> tuple[T5Decoder | ShardedDecoder, Any]:
     """Loads one model that belongs to a vocabulary.
 
     Args:
@@ -56,9 +58,11 @@ def load_model(
       dtype: of parameters and activations.
       role: "target" or "draft", for messages.
       abstract: reads no parameters; with a config, nothing need be at the path.
+      partitioner: divides the model over a mesh: each host reads only what its
+        devices hold. None keeps it whole.
 
     Returns:
-      The decoder, and its parameters on the default device, or their
+      The decoder, and its parameters on the default device or the mesh, or their
       jax.ShapeDtypeStruct.
 
     Raises:
@@ -70,12 +74,16 @@ def load_model(
     config = dataclasses.replace(config, dtype=dtype)
     if pieces is not None:
         check_vocabulary(folder, config, pieces, role)
-    shapes = parameter_shapes(config)
+    decoder, shapes = T5Decoder(config), parameter_shapes(config)
+    if partitioner is not None and not abstract:
+        decoder = partitioner.sharded(decoder, role)
+    if isinstance(decoder, ShardedDecoder):
+        shapes = decoder.place(shapes)
     if abstract:
-        return T5Decoder(config), cast(shapes, config.dtype)
+        return decoder, cast(shapes, config.dtype)
     resize = given and pieces is not None and _padded_otherwise(folder, config, pieces)
     params = load_params(folder, shapes, role, config.dtype, resize_vocabulary=resize)
-    return T5Decoder(config), jax.tree.map(jnp.asarray, params)
+    return decoder, jax.tree.map(jnp.asarray, params)
 
 
 def parameter_shapes(config: T5Config) -> dict[str, Any]:

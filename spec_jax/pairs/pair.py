@@ -14,6 +14,7 @@ from spec_jax.models.t5 import T5Config, T5Decoder
 from spec_jax.pairs.drafting import Drafting
 from spec_jax.pairs.folders import PACKAGE, cast, load_model, resolve
 from spec_jax.pairs.vocabularies import open_vocabulary, pair_vocabulary
+from spec_jax.partitioning import Partitioner, ShardedDecoder
 
 START_ID = PAD_ID
 """T5's decoder starts from the padding id."""
@@ -35,8 +36,8 @@ class Pair(Drafting):
     """
 
     name: str
-    target: T5Decoder
-    draft: T5Decoder
+    target: T5Decoder | ShardedDecoder
+    draft: T5Decoder | ShardedDecoder
     params: dict[str, Any] = dataclasses.field(repr=False)
     vocabulary: Vocabulary | None
     tables: str | None = None
@@ -53,8 +54,7 @@ class Pair(Drafting):
           ValueError: for float16 with T5 1.1, or after `using`.
         """
         target, draft = (
-            T5Decoder(dataclasses.replace(model.config, dtype=dtype))
-            for model in (self.target, self.draft)
+            _with_dtype(model, dtype) for model in (self.target, self.draft)
         )
         if self.source != "model":
             raise ValueError(
@@ -113,6 +113,7 @@ def load_pair(
     name: str | None = None,
     extra_ids: int | None = None,
     abstract: bool = False,
+    partitioner: Partitioner | None = None,
 ) -> Pair:
     """Loads a pair from checkpoints of any kind that `load_params` reads.
 
@@ -135,6 +136,8 @@ def load_pair(
         `open_vocabulary`.
       abstract: loads no parameters, and needs no file where a config is given: the
         pair has their shapes, and the vocabulary if that is there.
+      partitioner: divides both models over the devices of a mesh; None, or one
+        without partitions, keeps them on the default device.
 
     Returns:
       The pair, its parameters on the default device.
@@ -145,10 +148,16 @@ def load_pair(
     """
     pieces = _vocabulary(target, draft, vocabulary, extra_ids, abstract)
     big, big_params = load_model(
-        target, pieces, target_config, dtype, "target", abstract
+        target, pieces, target_config, dtype, "target", abstract, partitioner
     )
     small, small_params = load_model(
-        draft, pieces, draft_config, draft_dtype or dtype, "draft", abstract
+        draft,
+        pieces,
+        draft_config,
+        draft_dtype or dtype,
+        "draft",
+        abstract,
+        partitioner,
     )
     return Pair(
         name or f"{_short(target)}+{_short(draft)}",
@@ -170,6 +179,13 @@ def shipped_pair(dtype: Any = "bfloat16") -> Pair:
         tables=PACKAGE + "pretrained/ngram.safetensors",
         name="shipped",
     )
+
+
+def _with_dtype(decoder: T5Decoder | ShardedDecoder, dtype):
+    if isinstance(decoder, ShardedDecoder):
+        inner = _with_dtype(decoder.decoder, dtype)
+        return dataclasses.replace(decoder, decoder=inner)
+    return T5Decoder(dataclasses.replace(decoder.config, dtype=dtype))
 
 
 def _vocabulary(

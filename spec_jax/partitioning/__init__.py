@@ -2,6 +2,7 @@
 
 from spec_jax.partitioning.decoder import ShardedDecoder as ShardedDecoder
 from spec_jax.partitioning.mesh import make_mesh as make_mesh
+from spec_jax.partitioning.partitioner import Partitioner as Partitioner
 from spec_jax.partitioning.placement import batch_sharding as batch_sharding
 from spec_jax.partitioning.placement import param_shardings as param_shardings
 from spec_jax.partitioning.placement import place as place

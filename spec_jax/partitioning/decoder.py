@@ -17,6 +17,7 @@ from spec_jax.partitioning.placement import (
 from spec_jax.partitioning.rules import LogicalAxisRules, standard_logical_axis_rules
 
 LOGITS = ("batch", "length", "vocab")
+_ROWS, _WHOLE = PartitionSpec("data"), PartitionSpec()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +72,23 @@ class ShardedDecoder:
         self, params: Params, inputs: Inputs, batch: int, max_length: int
     ) -> Cache:
         """See `Decoder.init_cache`."""
-        cache = self.decoder.init_cache(params, inputs, batch, max_length)
-        return self._divided(cache)
+        if not self._by_rows(batch):
+            cache = self.decoder.init_cache(params, inputs, batch, max_length)
+            return self._divided(cache)
+
+        def init(params, inputs):
+            local = batch // self.mesh.shape["data"]
+            return self.decoder.init_cache(params, inputs, local, max_length)
+
+        shapes = jax.eval_shape(
+            lambda params, inputs: self.decoder.init_cache(
+                params, inputs, batch, max_length
+            ),
+            params,
+            inputs,
+        )
+        run = self._mapped(init, (_WHOLE, _ROWS), self._row_specs(shapes))
+        return self._divided(run(params, inputs))
 
     def extend(
         self,
@@ -82,8 +98,38 @@ class ShardedDecoder:
         start: Int[Array, "b"],
     ) -> tuple[Float[Array, "b t v"], Cache]:
         """See `Decoder.extend`."""
-        logits, cache = self.decoder.extend(params, cache, tokens, start)
+        extend = self.decoder.extend
+        if self._by_rows(tokens.shape[0]):
+            specs = self._row_specs(cache)
+            extend = self._mapped(extend, (_WHOLE, specs, _ROWS, _ROWS), (_ROWS, specs))
+        logits, cache = extend(params, cache, tokens, start)
         return self._constrained(LOGITS, logits), self._divided(cache)
+
+    def _by_rows(self, batch: int) -> bool:
+        """Whether every device of 'data' computes its own rows and no others.
+
+        Said to XLA, as rows are written one by one: left to itself it sends each of
+        them to every device.
+        """
+        shards = self.mesh.shape["data"]
+        alone = all(name == "batch" or axis != "data" for name, axis in self.rules)
+        return shards > 1 and batch % shards == 0 and alone
+
+    def _mapped(self, function, in_specs, out_specs):
+        return jax.shard_map(
+            function,
+            mesh=self.mesh,
+            in_specs=in_specs,
+            out_specs=out_specs,
+            axis_names={"data"},
+            check_vma=False,
+        )
+
+    def _row_specs(self, cache: Cache) -> Any:
+        """Which arrays of a cache have rows, by a specification for each."""
+        tree = jax.tree.structure(cache)
+        names = tree.flatten_up_to(self.decoder.cache_axes(cache))
+        return tree.unflatten(_ROWS if axes[0] == "batch" else _WHOLE for axes in names)
 
     def _divided(self, cache: Cache) -> Cache:
         leaves, tree = jax.tree.flatten(cache)
