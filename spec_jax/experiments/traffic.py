@@ -20,6 +20,7 @@ import re
 from collections.abc import Sequence
 
 from spec_jax.experiments.hlo import Buffer, Computation, Instruction, Module
+from spec_jax.experiments.operations import count_operations
 
 _FREE = frozenset(
     "parameter constant tuple get-tuple-element bitcast after-all partition-id "
@@ -30,10 +31,6 @@ _ALIASES = frozenset("get-tuple-element bitcast opt-barrier add-dependency".spli
 _COLLECTIVES = re.compile(
     r"^(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|"
     r"collective-broadcast|ragged-all-to-all)(-start)?$"
-)
-_ARITHMETIC = frozenset(
-    "add subtract multiply divide maximum minimum power tanh exponential log rsqrt "
-    "sqrt negate logistic".split()
 )
 _SLICES = ("slice", "dynamic-slice", "gather")
 _UPDATES = ("dynamic-update-slice", "scatter")
@@ -228,7 +225,7 @@ class _Counter:
             f'custom_call_target="{name}"' in one.attributes for name in _FREE_CALLS
         ):
             return
-        self.operations += times * self._operations(computation, one)
+        self.operations += times * count_operations(self.module, computation, one)
         collective = _COLLECTIVES.match(one.opcode)
         results = _results(one)
         if collective:
@@ -295,17 +292,6 @@ class _Counter:
                     Copy(one.name, source, buffer.bytes, times, array.space != 0)
                 )
                 return
-
-    def _operations(self, computation: Computation, one: Instruction) -> int:
-        if one.opcode == "fusion":
-            fused = self._fused(one)
-            inner = fused.instructions.values()
-            return sum(self._operations(fused, each) for each in inner)
-        if one.opcode in ("dot", "convolution"):
-            return 2 * one.elements * _contracted(computation, one)
-        if one.opcode in ("reduce", "reduce-window"):
-            return computation.instructions[one.operands[0]].elements
-        return one.elements if one.opcode in _ARITHMETIC else 0
 
 
 class _Sources:
@@ -496,20 +482,6 @@ def _read_by(module, computation, user, i, buffer) -> int:
         size = _read(module, computation, user, renamed)
         return min(size, buffer.bytes) if size < renamed.bytes else buffer.bytes
     return buffer.bytes
-
-
-def _contracted(computation: Computation, one: Instruction) -> int:
-    """Terms of each sum of a product."""
-    left, right = (each.buffers[0] for each in list(computation.operands(one))[:2])
-    if one.opcode == "dot":
-        axes = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", one.attributes)
-        size = 1
-        for axis in axes[1].split(",") if axes and axes[1] else ():
-            size *= left.dims[int(axis)]
-        return size
-    labels = re.search(r"dim_labels=\w+_(\w+)->", one.attributes)
-    features = right.dims[labels[1].index("o")] if labels else 1
-    return max(right.elements // max(features, 1), 1)
 
 
 def _trip_count(one: Instruction) -> int | None:

@@ -128,6 +128,7 @@ def step_costs(records: Iterable[CompileRecord]) -> tuple[float, float] | None:
     Returns:
       None where one of the three steps is not among them.
     """
+    records = tuple(records)
     seconds = {
         one.program: chip_of(one.topology).roofline(one.bytes, one.operations)
         for one in records

@@ -234,3 +234,18 @@ def update(part):
         argument(2, "at", "s32[]{:S(6)}"),
         f"ROOT %update = bf16[256,256]{HBM} dynamic-update-slice(%p0, %p1, %p2, %p2)",
     )
+
+
+def test_a_batched_product_is_counted_without_its_padding():
+    """XLA writes 16 products of [8, 64] and [64, 32] as one with a window of 16."""
+    shapes = "bf16[16,8,64]{2,1,0:S(3)}", "bf16[16,32,64]{2,1,0:S(3)}"
+    traffic = count_traffic(
+        program(
+            argument(0, "x", shapes[0]),
+            argument(1, "y", shapes[1]),
+            "ROOT %c = bf16[16,8,32]{2,1,0:S(3)} convolution(%p0, %p1), "
+            "window={size=16 stride=15 pad=0_0 lhs_dilate=16}, "
+            "dim_labels=0bf_0oi->0bf",
+        )
+    )
+    assert traffic.operations == 2 * 16 * 8 * 32 * 64
