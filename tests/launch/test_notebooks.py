@@ -1,0 +1,181 @@
+"""The notebooks are their scripts, run from top to bottom, and say what is right."""
+
+import base64
+import importlib.metadata
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+jupytext = pytest.importorskip("jupytext")
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
+pytest.importorskip("ipykernel")
+
+ROOT = Path(__file__).resolve().parents[2]
+COLAB = ROOT / "launch" / "colab"
+NAMES = ("speculative_decoding_in_one_page", "choose_gamma", "t5_on_tpu")
+LARGEST = 400_000
+"""Bytes of a committed notebook, pictures included."""
+
+
+def cells(notebook):
+    return [(cell.cell_type, cell.source) for cell in notebook.cells]
+
+
+def committed(name):
+    return nbformat.read(COLAB / f"{name}.ipynb", as_version=4)
+
+
+def test_there_are_no_others():
+    assert {path.stem for path in COLAB.glob("*.ipynb")} == set(NAMES)
+    assert {path.stem for path in COLAB.glob("*.py")} == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_notebook_and_script_are_in_step(name):
+    script = cells(jupytext.read(COLAB / f"{name}.py"))
+    assert script == cells(committed(name))
+    assert len(script) > 8
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_committed_has_run_and_is_small(name):
+    notebook = committed(name)
+    nbformat.validate(notebook)
+    assert (COLAB / f"{name}.ipynb").stat().st_size < LARGEST
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == [*range(1, len(code) + 1)]
+    assert len(pictures(notebook)) >= 2
+    # A page that was made in somebody's folder does not say which.
+    assert not re.search(r"/(home|root|tmp|Users)/", text_of(notebook))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_installing_does_nothing_where_the_package_is(name, monkeypatch):
+    """And elsewhere asks pip for the address that is given."""
+    (source,) = (s for _, s in cells(committed(name)) if "pip" in s and "SOURCE =" in s)
+    asked = []
+    monkeypatch.setattr("subprocess.run", lambda words, **_: asked.append(words))
+    exec(compile(source, name, "exec"), {})
+    assert not asked
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    given = source.replace('SOURCE = ""', 'SOURCE = "git+https://a.b/c"')
+    assert given != source
+    exec(compile(given, name, "exec"), {})
+    (words,) = asked
+    assert re.fullmatch(r"spec_jax\[report(,tpu)?\] @ git\+https://a\.b/c", words[-1])
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """Runs a notebook; all share compiled programs, also those of other runs.
+
+    Forms are changed as a reader changes them, from one line to another.
+    """
+    folder = tmp_path_factory.mktemp("notebooks")
+    env = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "XLA_FLAGS": "",  # one device, as in Colab
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "IPYTHONDIR": str(folder),
+    }
+    env.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "programs"))
+
+    def run(name, forms=()):
+        notebook = jupytext.read(COLAB / f"{name}.py")
+        for ours, chosen in dict(forms).items():
+            (cell,) = (c for c in notebook.cells if f"\n{ours}  # @param" in c.source)
+            cell.source = cell.source.replace(f"\n{ours} ", f"\n{chosen} ")
+        nbclient.NotebookClient(
+            notebook,
+            timeout=600,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(folder)}},
+        ).execute(env=env)
+        return notebook
+
+    return run
+
+
+def outputs(notebook):
+    return [o for cell in notebook.cells for o in cell.get("outputs", ())]
+
+
+def text_of(notebook):
+    """All that its cells say."""
+    found = []
+    for output in outputs(notebook):
+        data = output.get("data", {})
+        for kind in ("text/markdown", "text/html"):
+            found.append(data.get(kind, ""))
+        found.append(output.get("text", ""))
+    return "\n".join(found)
+
+
+def pictures(notebook):
+    data = (output.get("data", {}) for output in outputs(notebook))
+    found = [base64.b64decode(d["image/png"]) for d in data if "image/png" in d]
+    assert all(png.startswith(b"\x89PNG") for png in found)
+    return found
+
+
+def number(pattern, text):
+    """The one number that a pattern finds."""
+    (found,) = re.findall(pattern, text)
+    return float(found)
+
+
+@pytest.mark.slow
+def test_one_page(executed):
+    notebook = executed("speculative_decoding_in_one_page")
+    said = text_of(notebook)
+    assert "identical tokens: True" in said
+    plain, speculative = re.findall(r"^(?:plain|speculative) +(\S.*)$", said, re.M)
+    assert plain == speculative and "Datei" in plain
+    alpha = number(r"min\(p, q\) = \*\*([\d.]+)\*\*", said)
+    assert alpha == pytest.approx(0.76, abs=0.006)
+    assert number(r"kept in the draws: \*\*([\d.]+)\*\*", said) == pytest.approx(
+        alpha, abs=0.011
+    )
+    # Five standard deviations of a frequency of 100,000 draws.
+    assert number(r"circle from p: (0\.\d+)\.", said) < 0.008
+    runs = number(r"plain \| (\d+) \|", said)
+    fewer = number(r"speculative, γ = \d+ \| (\d+) \|", said)
+    assert 1 <= fewer < runs
+    assert number(r"Speed: ([\d.]+) times", said) > 0
+    assert len(pictures(notebook)) == 3
+
+
+@pytest.mark.slow
+def test_choose_gamma(executed):
+    smaller = {"LARGEST_GAMMA = 6": "LARGEST_GAMMA = 2"}
+    notebook = executed("choose_gamma", smaller)
+    said = text_of(notebook)
+    assert "The gamma that pays" in said
+    assert re.search(r"<td class=.text.>model</td>", said)
+    assert number(r"Measured: ([\d.]+) times", said) > 0
+    assert number(r"expected were (\d+\.\d+)\.", said) > 0
+    alike, texts = map(int, re.search(r"here (\d+) of (\d+) are", said).groups())
+    # The two ways compute in two dtypes, whose near ties may fall apart.
+    assert texts == 6 and alike >= 3
+    assert len(pictures(notebook)) == 2
+
+
+@pytest.mark.slow
+def test_t5_on_tpu(executed):
+    notebook = executed("t5_on_tpu")
+    said = text_of(notebook)
+    assert "models: shipped" in said and "cpu" in said
+    assert "2/2" in said  # outputs that are those of plain decoding
+    assert number(r"γ = 5: ([\d.]+) times plain decoding", said) > 0
+    assert 1 <= number(r"([\d.]+) tokens a run, on", said) <= 6
+    assert len(pictures(notebook)) == 2
+
+
+def test_what_the_notebooks_want_is_in_the_extra():
+    setup = (ROOT / "setup.py").read_text("utf-8")
+    for name in ("jupytext", "nbclient", "ipykernel", "nbformat"):
+        assert f'"{name}>=' in setup
+        assert importlib.metadata.version(name)
