@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 from spec_jax.base import Algorithm, DecodeState, Params
@@ -59,8 +60,11 @@ def run_sharded(
     check_placed(params, rows)
     static["batch"] = rest[1].shape[0]
     placed = (params, *place_arguments(rows, tuple(rest)))
-    compiled = _compiled(program, algorithm, *_shardings(placed), tuple(static.items()))
-    return compiled(*placed)
+    run = _compiled(program, algorithm, *_shardings(placed), tuple(static.items()))
+    if not rows.is_fully_addressable:
+        leaves, tree = jax.tree.flatten(placed)
+        run = _compiled_by_all(run, tuple(map(_described, leaves)), tree)
+    return run(*placed)
 
 
 def check_placed(params: Params, rows: NamedSharding) -> None:
@@ -187,6 +191,22 @@ def _compiled(program, algorithm, leaves, tree, static):
         in_shardings=jax.tree.unflatten(tree, leaves),
         out_shardings=on_every_device(rows_of(algorithm)),
     )
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled_by_all(run, leaves, tree):
+    """A program that no host starts before all have compiled it.
+
+    A host that waits in a program's first sum gives the others up after 30 seconds
+    on CPU, and compiling may take one host so much longer than another.
+    """
+    compiled = run.lower(*jax.tree.unflatten(tree, leaves)).compile()
+    multihost_utils.sync_global_devices("compiled")
+    return compiled
+
+
+def _described(leaf: jax.Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
 
 
 def _shardings(values: Any) -> tuple[tuple, Any]:
