@@ -97,8 +97,8 @@ def mesh_axes(
         leave that one whole on every device without a word.
 
     Example:
-      >>> mesh_axes(("embed", "mlp"), standard_logical_axis_rules())
-      PartitionSpec(None, 'model')
+      >>> tuple(mesh_axes(("embed", "mlp"), standard_logical_axis_rules()))
+      (None, 'model')
     """
     chosen: list[str | None] = [None] * len(names)
     open_axes = {i for i, name in enumerate(names) if name is not None}

@@ -136,6 +136,7 @@ def command_line(name):
         command = {
             "choices": "demo",
             "task_source": "generate",
+            "partitioning": "generate",
             "choose_gamma": "choose-gamma",
         }[stem]
     if stem == "train":
