@@ -36,6 +36,7 @@ from spec_jax.experiments.alpha_record import (
     target_outputs,
 )
 from spec_jax.experiments.journal import Journal, digest, digest_of_parameters
+from spec_jax.experiments.programs import forget_programs
 from spec_jax.experiments.record import append_record, read_records
 from spec_jax.pairs import DRAFTS, Pair
 from spec_jax.reports.alpha import markdown
@@ -205,6 +206,7 @@ def _measure_pair(
                             missing,
                             progress,
                         )
+                    forget_programs()
                     for record in new:
                         append_record(folder / RECORDS, record)
                         here[record.cell] = record

@@ -39,6 +39,7 @@ from spec_jax.experiments.evaluate import (
 from spec_jax.experiments.example_results import predictions
 from spec_jax.experiments.journal import Journal, digest, json_line
 from spec_jax.experiments.outputs import Way
+from spec_jax.experiments.programs import forget_programs
 from spec_jax.experiments.record import (
     Record,
     append_record,
@@ -238,6 +239,7 @@ def measure(
                 one.draft_name,
             )
             records.append(record)
+            forget_programs()
             if not console.is_terminal:
                 say(f"{record.speedup:.2f} times as fast")
     return records

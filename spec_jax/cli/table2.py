@@ -28,6 +28,7 @@ from spec_jax.cli.texts import check_writable, write_whole
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.datasets import TaskData
 from spec_jax.experiments.evaluate import EvaluateSettings
+from spec_jax.experiments.programs import forget_programs
 from spec_jax.experiments.record import Record
 from spec_jax.experiments.table2 import (
     BEST,
@@ -322,6 +323,7 @@ def _work(
                 run.gammas,
                 lambda doing: status.update(f"{title}: choosing gamma, {doing}"),
             )
+        forget_programs()
         # Where none pays, the row says how far from it the best one is.
         gamma = choice.best
         if not console.is_terminal:

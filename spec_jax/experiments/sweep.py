@@ -5,7 +5,6 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from spec_jax.core.sampling import SamplingPolicy
@@ -16,6 +15,7 @@ from spec_jax.experiments.costs import StepCosts, step_costs
 from spec_jax.experiments.figures import laws_along, measure_alpha
 from spec_jax.experiments.inputs import InputBatch, cut_inputs, make_batches
 from spec_jax.experiments.outputs import Decoded, decode_all, decode_in_turns
+from spec_jax.experiments.programs import forget_programs
 from spec_jax.experiments.record import (
     JsonLine,
     cpu_threads,
@@ -225,8 +225,7 @@ def sweep(
             if cell not in done:
                 begin(cell)
                 yield _measure(parts, cell)
-        # Some hundred programs hold more memory mappings than Linux allows one process.
-        jax.clear_caches()
+        forget_programs()
 
 
 def sweep_batches(data: TaskData, settings: SweepSettings) -> list[InputBatch]:
