@@ -172,12 +172,12 @@ def test_calls_of_one_token_are_the_programs_of_decoding(monkeypatch, pair, data
     settings = EvaluateSettings(input_lengths=(128,))
     batch = decode_plainly(pair, first(data, 1), settings).batches[0]
     both = pair.autoregressive(pair.policy()), pair.speculative(2, pair.policy())
-    traces = loop._generate._cache_size()
+    traces = loop._jitted_generate._cache_size()
     calls = one_token_calls(both[0], pair.params, both[1], pair.params, batch)
     assert calls == (3.0, 5.0)
     assert [int(out.stats.steps) for out in seen.values()] == [1, 1]
     decode(both[1], pair.params, batch)
-    assert loop._generate._cache_size() <= traces + 1  # plain's was there
+    assert loop._jitted_generate._cache_size() <= traces + 1  # plain's was there
 
 
 def test_an_interval_of_a_ratio():

@@ -15,7 +15,7 @@ from spec_jax.checkpoints.loading import WEIGHTS
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.samples import load_samples
 from spec_jax.data.vocabulary import SentencePieceVocabulary, train_vocabulary
-from spec_jax.decoding.loop import _generate, generate
+from spec_jax.decoding.loop import _jitted_generate, generate
 from spec_jax.models.t5 import T5Config, Transformer
 from spec_jax.pairs import (
     EXPORT,
@@ -359,7 +359,7 @@ def test_texts_of_a_bucket_share_a_program_that_never_asks_the_host(
     pair = load_pair(folders / "target", folders / "draft", VOCABULARY, dtype="float32")
     algorithm = pair.speculative(3, SamplingPolicy(temperature=temperature))
     prompt = np.full((2, 1), START_ID)
-    programs = _generate._cache_size()
+    programs = _jitted_generate._cache_size()
     outputs = []
     for lengths in ((4, 4), (16, 9), (1, 16)):
         inputs = np.zeros((2, 16), np.int32)
@@ -368,10 +368,10 @@ def test_texts_of_a_bucket_share_a_program_that_never_asks_the_host(
         key = jax.random.key(length)
         out = generate(algorithm, pair.params, inputs, prompt, key, max_new_tokens=12)
         outputs.append(np.asarray(out.tokens))
-    assert _generate._cache_size() == programs + 1
+    assert _jitted_generate._cache_size() == programs + 1
     assert not np.array_equal(outputs[0], outputs[1])
     one = jnp.ones(2, jnp.int32)
-    lowered = _generate.lower(
+    lowered = _jitted_generate.lower(
         algorithm,
         pair.params,
         jnp.asarray(inputs),
