@@ -295,12 +295,10 @@ def _trace(algorithm, params, inputs, prompt, *rest, max_length, num_steps, batc
     return jax.tree.map(lambda values: values[:batch], out), infos
 
 
-_jitted_generate = functools.partial(
-    jax.jit, static_argnames=("algorithm", "max_length")
-)(_generate)
-_jitted_trace = functools.partial(
-    jax.jit, static_argnames=("algorithm", "max_length", "num_steps")
-)(_trace)
+_jitted_generate = jax.jit(_generate, static_argnames=("algorithm", "max_length"))
+_jitted_trace = jax.jit(
+    _trace, static_argnames=("algorithm", "max_length", "num_steps")
+)
 
 
 def _result(state: DecodeState, width: int, pad_id: int) -> Generation:

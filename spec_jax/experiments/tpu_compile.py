@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import importlib.metadata
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +29,7 @@ from spec_jax.partitioning import (
     replicated_rules,
     standard_logical_axis_rules,
 )
-from spec_jax.partitioning.placement import axes_sharding
+from spec_jax.partitioning.placement import axes_sharding, bytes_per_device
 
 PROGRAMS = ("plain", "draft", "speculative", "generate")
 """A step of the target, of the draft, a speculative step, and a whole generation."""
@@ -429,15 +428,10 @@ def fewest_bytes(params: Any, cache: Any) -> int:
             "value",
         )
         if not once and "relpos_bias" not in names:
-            weights += _size(leaf)
+            weights += bytes_per_device(leaf)
     if "logits_dense" not in decoder:
-        weights += sum(map(_size, jax.tree.leaves(params["token_embedder"])))
-    return weights + sum(map(_size, jax.tree.leaves(cache)))
-
-
-def _size(leaf: Any) -> int:
-    """Bytes on one chip."""
-    return math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        weights += bytes_per_device(params["token_embedder"])
+    return weights + bytes_per_device(cache)
 
 
 def _key() -> Any:

@@ -26,7 +26,7 @@ from spec_jax.checkpoints.mapping import check_layers
 from spec_jax.checkpoints.storage import inside
 from spec_jax.checkpoints.validation import EMBEDDING
 from spec_jax.data.vocabulary import Vocabulary
-from spec_jax.models.t5 import T5Config, T5Decoder, Transformer
+from spec_jax.models.t5 import T5Config, T5Decoder
 from spec_jax.partitioning import Partitioner, ShardedDecoder
 
 PACKAGE = "spec_jax://"
@@ -88,10 +88,7 @@ def load_model(
 
 def parameter_shapes(config: T5Config) -> dict[str, Any]:
     """The parameter tree of a network, as jax.ShapeDtypeStruct."""
-    tokens = jax.ShapeDtypeStruct((1, 2), jnp.int32)
-    network = Transformer(config)
-    variables = jax.eval_shape(network.init, jax.random.key(0), tokens, tokens)
-    return variables["params"]
+    return T5Decoder(config).param_shapes()
 
 
 def cast(params: Any, dtype: Any) -> Any:

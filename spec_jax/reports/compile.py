@@ -6,6 +6,7 @@ from spec_jax.core.paper import TABLE_2
 from spec_jax.core.theory import speedup
 from spec_jax.experiments.chips import GIB, chip_of
 from spec_jax.experiments.tpu_compile import CompileRecord
+from spec_jax.reports.tables import markdown_table
 
 
 def markdown(records: Sequence[CompileRecord]) -> str:
@@ -45,7 +46,7 @@ def programs(records: Sequence[CompileRecord]) -> str:
         )
         for one in records
     ]
-    return _table(headers, rows)
+    return markdown_table(headers, rows, ())
 
 
 def moved(records: Sequence[CompileRecord]) -> str:
@@ -59,7 +60,7 @@ def moved(records: Sequence[CompileRecord]) -> str:
         )
         for one in records
     ]
-    return _table(("pair", "program", *kinds), rows)
+    return markdown_table(("pair", "program", *kinds), rows, ())
 
 
 def transfers(records: Sequence[CompileRecord]) -> str:
@@ -75,7 +76,7 @@ def transfers(records: Sequence[CompileRecord]) -> str:
             for (kind, shape, size), count in sorted(counts.items())
         ]
     headers = ("pair", "program", "transfer", "shape", "bytes", "a step")
-    return _table(headers, rows) if rows else ""
+    return markdown_table(headers, rows, ()) if rows else ""
 
 
 def costs(records: Sequence[CompileRecord]) -> str:
@@ -116,7 +117,7 @@ def costs(records: Sequence[CompileRecord]) -> str:
         "paper expects",
         "paper measured",
     )
-    return _table(headers, rows) if rows else ""
+    return markdown_table(headers, rows, ()) if rows else ""
 
 
 def step_costs(records: Iterable[CompileRecord]) -> tuple[float, float] | None:
@@ -138,8 +139,3 @@ def step_costs(records: Iterable[CompileRecord]) -> tuple[float, float] | None:
         return None
     plain, draft, step = (seconds[name] for name in ("plain", "draft", "speculative"))
     return draft / plain, (step - gammas.pop() * draft) / plain
-
-
-def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [headers, ["---"] * len(headers), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
