@@ -11,6 +11,8 @@ import numpy as np
 from flax.linen.partitioning import param_with_axes
 from jaxtyping import Array, Bool, Float, Int
 
+from spec_jax.models.layouts import keep_kernel
+
 MASKED = -1e10  # t5x's additive mask
 DotGeneral = Callable[..., Array]
 
@@ -198,7 +200,7 @@ class MultiHeadAttention(nn.Module):
         return self._split(self.key(x)), self._split(self.value(x))
 
     def _split(self, x):
-        x = x.reshape(*x.shape[:2], self.num_heads, self.head_dim)
+        x = keep_kernel(x).reshape(*x.shape[:2], self.num_heads, self.head_dim)
         return x.transpose(0, 2, 1, 3)
 
 

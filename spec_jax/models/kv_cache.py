@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from spec_jax.models.layouts import as_stored
+
 # Up to this many rows are written one by one: a dynamic update of a slice happens
 # in place, where the scatter that `vmap` makes of it copies on some backends.
 _UNROLLED_ROWS = 8
@@ -34,6 +36,7 @@ def update_rows(
         for row in range(cache.shape[0]):
             at = (row, 0, start[row], 0)
             cache = jax.lax.dynamic_update_slice(cache, new[row : row + 1], at)
+        cache = as_stored(cache)
         # XLA's CPU backend writes one token twice, for attention and for the loop,
         # and copies the whole cache for each: a quarter of a plain step of our pair.
         return jax.lax.optimization_barrier(cache) if new.shape[2] == 1 else cache
