@@ -28,7 +28,9 @@ usage_error() {
 # number NAME VALUE LEAST
 number() {
   case "$2" in
-    '' | *[!0-9]* | ???????*) usage_error "want a number in --$1, got '$2'" ;;
+    '' | *[!0-9]* | ???????*)
+      usage_error "want a number of up to six digits in --$1, got '$2'"
+      ;;
   esac
   if [ "$2" -lt "$3" ]; then usage_error "want --$1 >= $3, got $2"; fi
 }
@@ -40,6 +42,10 @@ while [ "$#" -gt 0 ]; do
     --log_dir=*) log_dir="${1#*=}" ;;
     --grace=*) grace="${1#*=}" ;;
     --dry_run) dry_run=1 ;;
+    -h | --help)
+      sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "$0"
+      exit 0
+      ;;
     --*) usage_error "no option $1 before the command" ;;
     *) break ;;
   esac
@@ -48,6 +54,7 @@ done
 number processes "$processes" 1
 number devices "$devices" 1
 number grace "$grace" 0
+processes=$((10#$processes)) devices=$((10#$devices)) grace=$((10#$grace)) # 08 is 8
 [ "$#" -gt 0 ] || usage_error "want a command of spec-jax, got none"
 
 if [ -z "${SPEC_JAX_PYTHON:-}" ]; then
@@ -59,6 +66,9 @@ if [ -z "${SPEC_JAX_PYTHON:-}" ]; then
     prepare_environment
   fi
 fi
+
+type -P "$SPEC_JAX_PYTHON" >/dev/null || [ "$dry_run" = 1 ] ||
+  usage_error "SPEC_JAX_PYTHON is no program: '$SPEC_JAX_PYTHON'"
 
 # Nobody listens there a moment later either, most likely.
 free_port() {
@@ -75,7 +85,7 @@ port=PORT
 if [ "$dry_run" = 0 ]; then
   port="$(free_port)"
   log_dir="${log_dir:-$(mktemp -d "${TMPDIR:-/tmp}/spec_jax_hosts.XXXXXX")}"
-  mkdir -p -- "$log_dir"
+  mkdir -p -- "$log_dir" 2>/dev/null || usage_error "cannot write --log_dir=$log_dir"
 fi
 
 pids=()

@@ -5,6 +5,7 @@
 #   bash launch/tpu_vm.sh create  [OPTION...]
 #   bash launch/tpu_vm.sh install [OPTION...]
 #   bash launch/tpu_vm.sh run     [OPTION...] COMMAND [FLAG...]   on all workers
+#   bash launch/tpu_vm.sh stop    [OPTION...]   ends a run; Ctrl-C only leaves it alone
 #   bash launch/tpu_vm.sh fetch   [OPTION...]
 #   bash launch/tpu_vm.sh delete  [OPTION...]
 #
@@ -34,8 +35,12 @@ usage_error() {
 
 action="${1:-}"
 case "$action" in
-  create | install | run | fetch | delete) shift ;;
-  *) usage_error "want create, install, run, fetch or delete, got '$action'" ;;
+  create | install | run | stop | fetch | delete) shift ;;
+  -h | --help)
+    sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "$0"
+    exit 0
+    ;;
+  *) usage_error "want create, install, run, stop, fetch or delete, got '$action'" ;;
 esac
 while [ "$#" -gt 0 ]; do
   case "$1" in
@@ -55,12 +60,25 @@ while [ "$#" -gt 0 ]; do
   shift
 done
 [ -n "$zone" ] || usage_error "want a zone in --zone or ZONE, got none"
+# As Google's names are; so none is taken for an option.
+for word in "name=$name" "zone=$zone" "type=$type" "version=$version" \
+  ${project:+"project=$project"}; do
+  case "${word#*=}" in
+    [a-z0-9]*) ;;
+    *) usage_error "want --${word%%=*} to begin with a-z or 0-9, got '${word#*=}'" ;;
+  esac
+  case "${word#*=}" in
+    *[!a-z0-9.:-]*)
+      usage_error "want --${word%%=*} of a-z, 0-9 and -, got '${word#*=}'"
+      ;;
+  esac
+done
 case "$bucket" in
   '' | gs://?*) ;;
   *) usage_error "want --bucket=gs://..., got '$bucket'" ;;
 esac
 case "$results" in
-  '' | /* | *..*) usage_error "want --results inside the run's folder, got '$results'" ;;
+  '' | -* | /* | *..*) usage_error "want --results inside the run's folder, got '$results'" ;;
 esac
 if [ "$action" = run ]; then
   [ "$#" -gt 0 ] || usage_error "want a command of spec-jax, got none"
@@ -145,6 +163,10 @@ case "$action" in
     to="${to:-$root/runs_output/$name}"
     say_and_run mkdir -p -- "$to"
     tpu_vm scp --recurse "$name:spec_jax_run/$results" "$to" --worker=0
+    ;;
+  stop)
+    # The copy to the bucket follows, as after any run. No shell begins like this.
+    on all "pkill -INT -f '^[^ ]*python -m spec_jax.cli' || echo 'nothing runs here'"
     ;;
   delete) tpu_vm delete "$name" --quiet ;;
 esac

@@ -27,7 +27,8 @@
 #
 # Where spec_jax can be imported this does nothing. In a checkout it installs that; elsewhere, as in Colab, give the address of the repository, for example `git+https://github.com/OWNER/spec_jax`, or a wheel.
 
-# %%
+# %% cellView="form"
+# @title Install
 import importlib.util
 import pathlib
 import subprocess
@@ -53,15 +54,14 @@ import os
 os.environ.setdefault("PJRT_NPROC", "1")  # on a CPU, one text is fastest on one thread
 
 import functools
-import warnings
-
-warnings.filterwarnings("ignore", message='install "ipywidgets"')
 
 import jax
 import numpy as np
 from IPython.display import HTML, Image, Markdown, display
+from IPython.utils.capture import capture_output
 
 from spec_jax import generate
+from spec_jax.cli.choose_gamma import advise
 from spec_jax.cli.decoding import load_both
 from spec_jax.cli.main import main
 from spec_jax.data.samples import load_samples
@@ -72,7 +72,10 @@ from spec_jax.reports.png import png
 from spec_jax.reports.results import read_results
 
 TABLES = (
-    "<style>.scroll{overflow-x:auto}.scroll th,.scroll td{white-space:nowrap}"
+    "<style>.scroll{overflow-x:auto}.scroll td{white-space:nowrap}"
+    ".scroll th,.scroll td:last-child{white-space:normal}"
+    ".scroll th,.scroll td{text-align:right;vertical-align:top}"
+    ".scroll th.text,.scroll td.text{text-align:left}"
     ".scroll .paper{display:block}</style>"
 )
 
@@ -80,8 +83,8 @@ TABLES = (
 def show(pictures):
     """Pictures of the reports, each with what is said of it."""
     for picture in pictures:
-        drawing = picture.alone
-        display(Image(png(drawing), format="png", width=int(drawing.width)))
+        drawing, width = picture.alone, int(picture.alone.width)
+        display(Image(png(drawing), format="png", width=width, alt=drawing.title))
         display(Markdown(f"*{picture.caption}*"))
 
 
@@ -111,18 +114,20 @@ print(*texts, sep="\n")
 # A while, most of it compiling: every text is decoded plainly, each draft is asked at each place what it would have guessed, and the parts of a step are timed.
 
 # %%
-status = main(
-    [
-        "choose-gamma",
-        "--input_file=texts.txt",
-        "--output_file=choice.jsonl",
-        f"--gin.DRAFTS={DRAFTS}",
-        f"--gin.TEMPERATURE={TEMPERATURE}",
-        f"--gin.MOST={LARGEST_GAMMA}",
-        "--gin.MAX_NEW_TOKENS=64",
-    ]
-)
-assert status == 0, "the line above says what is wrong"
+with capture_output() as said:  # what it finds is shown below
+    status = main(
+        [
+            "choose-gamma",
+            "--input_file=texts.txt",
+            "--output_file=choice.jsonl",
+            f"--gin.DRAFTS={DRAFTS}",
+            f"--gin.TEMPERATURE={TEMPERATURE}",
+            f"--gin.MOST={LARGEST_GAMMA}",
+            "--gin.MAX_NEW_TOKENS=64",
+        ]
+    )
+if status:
+    raise SystemExit(said.stderr)
 
 # %% [markdown]
 # ## What follows
@@ -132,6 +137,7 @@ assert status == 0, "the line above says what is wrong"
 # %%
 results = read_results(["choice.jsonl"])
 style = figures.styles(results)
+display(Markdown("  \n".join(advise(results.choices).sentences)))
 display(HTML(TABLES + html_tables.markup(html_tables.choices(results))))
 show(payoff.by_gamma(results, style))
 
@@ -198,7 +204,7 @@ display(
     Markdown(
         f"""
 | | tokens a second |
-|---|---|
+|---|---:|
 | plain | {rates["plain"]:.0f} |
 | {best.draft}, γ = {best.best} | {rates["speculative"]:.0f} |
 

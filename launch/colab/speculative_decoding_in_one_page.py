@@ -19,7 +19,7 @@
 #
 # A large language model writes one token at a time, and to write one it reads all its weights. A small model is quick, but wrong now and then. **Speculative decoding** lets the small one, the *draft*, guess γ tokens ahead; the large one, the *target*, judges all guesses in **one** run, keeps those that hold, and adds a token of its own. The output follows the large model's distribution exactly, and at temperature 0 it is the same text.
 #
-# This page shows why that is exact, what it looks like on real text, and when it is faster. Everything runs on a CPU, a GPU or a TPU; cells with a form can be changed and run again.
+# This page shows why that is exact, what it looks like on real text, and when it is faster. Everything runs on a CPU, a GPU or a TPU. Three boxes answer at once to a mouse; cells with a form can be changed and run again.
 #
 # Paper: Leviathan, Kalman and Matias 2023, [Fast Inference from Transformers via Speculative Decoding](https://arxiv.org/abs/2211.17192).
 
@@ -28,7 +28,8 @@
 #
 # Where spec_jax can be imported this does nothing. In a checkout it installs that; elsewhere, as in Colab, give the address of the repository, for example `git+https://github.com/OWNER/spec_jax`, or a wheel.
 
-# %%
+# %% cellView="form"
+# @title Install
 import importlib.util
 import pathlib
 import subprocess
@@ -57,7 +58,7 @@ os.environ.setdefault("PJRT_NPROC", "1")  # on a CPU, one text is fastest on one
 import jax
 import jax.numpy as jnp
 import numpy as np
-from IPython.display import Image, Markdown, display
+from IPython.display import HTML, Image, Markdown, display
 
 from spec_jax import Proposal, TokenRule, generate, verify
 from spec_jax.cli.decoding import Row, load_both
@@ -65,6 +66,7 @@ from spec_jax.cli.trace import TraceSettings, record, watch
 from spec_jax.core import theory
 from spec_jax.experiments.trace import PartTimes
 from spec_jax.pairs import PACKAGE, load_pair
+from spec_jax.reports import interactive
 from spec_jax.reports.axes import chart
 from spec_jax.reports.decodes import figure_1
 from spec_jax.reports.drawing import Box
@@ -73,7 +75,8 @@ from spec_jax.reports.png import png
 
 def show(drawing):
     """A drawing of the reports as a picture of the notebook."""
-    display(Image(png(drawing), format="png", width=int(drawing.width)))
+    width = int(drawing.width)
+    display(Image(png(drawing), format="png", width=width, alt=drawing.title))
 
 
 # %% [markdown]
@@ -109,7 +112,8 @@ kept = np.asarray(verdict.accepted) == 1
 drawn = np.where(kept, np.asarray(guesses)[:, 0], np.asarray(verdict.token))
 frequency = np.bincount(drawn, minlength=6) / rows
 
-# %%
+# %% cellView="form" jupyter={"source_hidden": true}
+# @title The picture
 high = max(0.5, q.max()) * 1.05
 frame = chart(
     (-0.6, 5.6),
@@ -152,12 +156,18 @@ display(
 )
 
 # %% [markdown]
+# **Try it.** Pull at what the draft trusts, and draw: grey is the draft's q, green is kept, blue is corrected. The circles go to p for every draft, and α is all that changes. (Here the browser draws.)
+
+# %%
+display(HTML(interactive.draws(p, q, words)))
+
+# %% [markdown]
 # ## 2. A real text
 #
 # The package comes with a trained pair of T5 models, for English to German and for summaries. `plain` is the usual way, one token a run; `speculative` is the other. In float32 and at temperature 0 both give the same tokens.
 
 # %%
-TEXT = "Click the button to save the file, then close the window."  # @param {type:"string"}
+TEXT = "Choose a colour for the lines of the chart, or enter its number."  # @param {type:"string"}
 GAMMA = 4  # @param {type:"slider", min:1, max:8, step:1}
 
 shipped = functools.partial(
@@ -201,23 +211,32 @@ ways = {
     0: (plain_pair.autoregressive(greedy), plain_pair),
 }
 watched = watch(ways, Row(0, 0, tokens), settings)
-timing, runs = watched[GAMMA]
-make = record(settings, ways[GAMMA], GAMMA, timing, runs)
-trace_record = make(source=TEXT, number=1, times=PartTimes(0, 0, 0, 0))
-show(figure_1([trace_record])[0].alone)
+plain, fast = (
+    record(settings, ways[gamma], gamma, *watched[gamma])(
+        source=TEXT, number=1, times=PartTimes(0, 0, 0, 0)
+    )
+    for gamma in (0, GAMMA)
+)
+show(figure_1([fast])[0].alone)
+
+# %% [markdown]
+# Both ways beside each other, as if they began at once. **Play**, or pull at the time: a run with guesses takes a little longer, and brings more than one token.
 
 # %%
-plain_timing, plain_runs = watched[0]
-speed = plain_timing.median / timing.median
+display(HTML(interactive.race([plain, fast])))
+
+# %% cellView="form" jupyter={"source_hidden": true}
+# @title In numbers
+speed = plain.seconds / fast.seconds
 display(
     Markdown(
         f"""
-|  | runs of the target | tokens a run | milliseconds |
-|---|---|---|---|
-| plain | {len(plain_runs)} | 1.00 | {1e3 * plain_timing.median:.0f} |
-| speculative, γ = {GAMMA} | {len(runs)} | {trace_record.tokens / len(runs):.2f} | {1e3 * timing.median:.0f} |
+| | runs of the target | tokens a run | milliseconds |
+|---|---:|---:|---:|
+| plain | {plain.runs} | 1.00 | {1e3 * plain.seconds:.0f} |
+| speculative, γ = {GAMMA} | {fast.runs} | {fast.tokens / fast.runs:.2f} | {1e3 * fast.seconds:.0f} |
 
-**Speed: {speed:.2f} times plain decoding** on {trace_record.device}, one short text, the median of three calls. Where other programs run too, it says another thing each time.
+**Speed: {speed:.2f} times plain decoding** on {fast.device}, one short text, the median of {fast.repeats} calls. Where other programs run too, it says another thing each time.
 """
     )
 )
@@ -225,15 +244,15 @@ display(
 # %% [markdown]
 # ## 4. What it can bring
 #
-# With γ guesses of which each is kept with probability α, a run of the target brings (1 − α^(γ+1)) / (1 − α) tokens. A guess costs c, the time of a draft's step over a target's step. So the speed is
+# With γ guesses, each kept with probability α, a run of the target brings $\frac{1-\alpha^{\gamma+1}}{1-\alpha}$ tokens. A guess costs c, the time of a draft's step over a target's step. So the speed, over plain decoding, is
 #
 # $$\frac{1-\alpha^{\gamma+1}}{(1-\alpha)(\gamma c + 1)}$$
 #
-# More guesses are better only while they are kept: each curve has a best γ, and below α = c none pays.
+# More guesses are better only while they are kept: each curve has a best γ, which is marked. Below α = c none pays.
 
-# %%
-C = 0.05  # @param {type:"slider", min:0.01, max:0.3, step:0.01}
-
+# %% cellView="form" jupyter={"source_hidden": true}
+# @title The curves
+C = 0.05
 gammas = range(1, 13)
 frame = chart(
     (0.5, 12.5),
@@ -259,4 +278,12 @@ for alpha, role, marker in zip(
 show(frame.drawing(shapes, legend))
 
 # %% [markdown]
-# Marked is the best γ of each α. The next notebook, `choose_gamma`, measures α and c on your own texts and chooses γ; `t5_on_tpu` does it for the T5 models of the paper.
+# And for any α and c:
+
+# %%
+display(HTML(interactive.speeds(alpha=0.75, c=C)))
+
+# %% [markdown]
+# ## Next
+#
+# `choose_gamma` measures α and c on your own texts and chooses γ; `t5_on_tpu` measures the T5 models of the paper.

@@ -26,7 +26,8 @@
 #
 # Where spec_jax can be imported this does nothing. In a checkout it installs that; elsewhere, as in Colab, give the address of the repository, for example `git+https://github.com/OWNER/spec_jax`, or a wheel.
 
-# %%
+# %% cellView="form"
+# @title Install
 import importlib.util
 import pathlib
 import subprocess
@@ -66,7 +67,10 @@ from spec_jax.reports.png import png
 from spec_jax.reports.results import read_results
 
 TABLES = (
-    "<style>.scroll{overflow-x:auto}.scroll th,.scroll td{white-space:nowrap}"
+    "<style>.scroll{overflow-x:auto}.scroll td{white-space:nowrap}"
+    ".scroll th,.scroll td:last-child{white-space:normal}"
+    ".scroll th,.scroll td{text-align:right;vertical-align:top}"
+    ".scroll th.text,.scroll td.text{text-align:left}"
     ".scroll .paper{display:block}</style>"
 )
 
@@ -74,8 +78,8 @@ TABLES = (
 def show(pictures):
     """Pictures of the reports, each with what is said of it."""
     for picture in pictures:
-        drawing = picture.alone
-        display(Image(png(drawing), format="png", width=int(drawing.width)))
+        drawing, width = picture.alone, int(picture.alone.width)
+        display(Image(png(drawing), format="png", width=width, alt=drawing.title))
         display(Markdown(f"*{picture.caption}*"))
 
 
@@ -145,7 +149,7 @@ print(f"models: {chosen}{why}")
 # %% [markdown]
 # ## Measure
 #
-# `spec-jax table2` decodes each text plainly and speculatively, by turns, and measures α, c and the cost of a verification beside. What it measured is kept: after an interruption, run the cell again and it goes on.
+# `spec-jax table2` decodes each text plainly and speculatively, by turns, and measures α, c and the cost of a verification beside. It is silent until it is done: the public models are downloaded first, XXL's 22 GB too, and programs compiled. What it measured is kept: after an interruption, run the cell again and it goes on.
 
 # %%
 NUMBER = 2  # @param {type:"slider", min:2, max:64, step:1}
@@ -169,7 +173,8 @@ with capture_output() as said:  # the table below shows it better
             f"--gin.EVAL_OUTPUT_DIR={folder}",
         ]
     )
-assert status == 0, said.stderr
+if status:
+    raise SystemExit(said.stderr)
 
 # %% [markdown]
 # ## Table 2

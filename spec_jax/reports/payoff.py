@@ -227,6 +227,7 @@ def by_gamma(results: Results, style: Styles) -> list[Picture]:
             for g in (*groups.get(place, ()), *expected.get(place, ()))
         }
         speeds = [p.speed for place in own for p in groups.get(place, {}).values()]
+        speeds_measured = bool(speeds)
         speeds += [s for place in own for s in expected.get(place, {}).values()]
         frame = chart(
             (0.5, max(gammas) + 0.5),
@@ -257,7 +258,8 @@ def by_gamma(results: Results, style: Styles) -> list[Picture]:
                     "expected from alpha and costs",
                 )
             )
-        caption = "Points are measured, batch 1. Below 1 drafting loses."
+        measured = "Points are measured, batch 1" if speeds_measured else "Batch 1"
+        caption = f"{measured}. Below 1 drafting loses."
         found.append(
             Picture(
                 f"gamma-{slug(task)}-T{t:g}",

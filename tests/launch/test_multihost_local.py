@@ -26,13 +26,13 @@ def run(tmp_path):
     python.write_text(FAKE)
     python.chmod(0o755)
 
-    def call(*words, status=0, sleep=0, others=0):
+    def call(*words, status=0, sleep=0, others=0, **more):
         env = {"SPEC_JAX_PYTHON": str(python), "FOLDER": str(tmp_path), "XLA_FLAGS": ""}
         env |= {"STATUS": str(status), "SLEEP": str(sleep), "OTHERS": str(others)}
         env |= {"TMPDIR": str(tmp_path)}
         return subprocess.run(
             ["bash", str(SCRIPT), *words],
-            env=os.environ | env,
+            env=os.environ | env | more,
             capture_output=True,
             text=True,
             timeout=60,
@@ -78,6 +78,12 @@ def test_processes_that_wait_for_a_lost_one_are_stopped(run):
     assert "did not end within 1 s" in ended.stderr
 
 
+def test_a_python_that_is_none_is_told_in_a_line(run):
+    ended = run("demo", SPEC_JAX_PYTHON="/no/python")
+    assert ended.returncode == 2 and "'/no/python'" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
 def test_the_dry_run_starts_nothing(run, tmp_path):
     ended = run("--dry_run", "demo")
     assert ended.returncode == 0
@@ -94,6 +100,7 @@ def test_the_dry_run_starts_nothing(run, tmp_path):
         (("--processes=0", "demo"), "--processes >= 1"),
         (("--devices=two", "demo"), "'two'"),
         (("--hosts=2", "demo"), "--hosts=2"),
+        (("--log_dir=/proc/x", "demo"), "--log_dir=/proc/x"),
     ],
 )
 def test_wrong_words_are_told_in_a_line(run, words, said):

@@ -1,12 +1,19 @@
 """The notebooks are their scripts, run from top to bottom, and say what is right."""
 
 import base64
+import contextlib
 import importlib.metadata
+import io
 import os
 import re
+import shutil
+import urllib.request
 from pathlib import Path
 
+import jax
 import pytest
+
+from spec_jax.cli.main import main
 
 jupytext = pytest.importorskip("jupytext")
 nbclient = pytest.importorskip("nbclient")
@@ -55,7 +62,7 @@ def test_what_is_committed_has_run_and_is_small(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_installing_does_nothing_where_the_package_is(name, monkeypatch):
     """And elsewhere asks pip for the address that is given."""
-    (source,) = (s for _, s in cells(committed(name)) if "pip" in s and "SOURCE =" in s)
+    source = cell_with(name, "SOURCE =")
     asked = []
     monkeypatch.setattr("subprocess.run", lambda words, **_: asked.append(words))
     exec(compile(source, name, "exec"), {})
@@ -66,6 +73,110 @@ def test_installing_does_nothing_where_the_package_is(name, monkeypatch):
     exec(compile(given, name, "exec"), {})
     (words,) = asked
     assert re.fullmatch(r"spec_jax\[report(,tpu)?\] @ git\+https://a\.b/c", words[-1])
+
+
+def cell_with(name, words):
+    """The one cell of a script that has these words."""
+    (source,) = (s for _, s in cells(committed(name)) if words in s)
+    return source
+
+
+@pytest.mark.parametrize(
+    ("platform", "stats", "said"),
+    [
+        ("cpu", None, "2 x some kind\n"),
+        ("tpu", {"bytes_limit": 32 * 2**30}, "2 x some kind, 32 GiB of memory each\n"),
+        ("gpu", {}, "2 x some kind\n"),
+    ],
+)
+def test_the_runtime_is_looked_at(platform, stats, said, capsys, monkeypatch):
+    class Device:
+        device_kind = "some kind"
+
+        def memory_stats(self):
+            return stats
+
+    Device.platform = platform
+    monkeypatch.setattr("jax.devices", lambda: [Device()] * 2)
+    seen = {"jax": jax}
+    exec(cell_with("t5_on_tpu", "memory_stats"), seen)
+    assert capsys.readouterr().out == said
+    assert seen["on_chip"] == (platform != "cpu")
+    assert seen["memory"] == (stats or {}).get("bytes_limit", 0) / 2**30
+
+
+class Answer(io.BytesIO):
+    status = 200
+
+
+LARGEST_THAT_FITS = '"the largest that fits"'
+
+
+@pytest.mark.parametrize(
+    ("pair", "memory", "on_chip", "answer", "said"),
+    [
+        (LARGEST_THAT_FITS, 31.2, True, Answer, "flan_t5_xxl"),
+        (LARGEST_THAT_FITS, 15.7, True, Answer, "flan_t5_xl"),
+        (LARGEST_THAT_FITS, 7.5, True, Answer, "flan_t5_large"),
+        (LARGEST_THAT_FITS, 2.0, True, Answer, "shipped; the public models want"),
+        (LARGEST_THAT_FITS, 0, False, Answer, "shipped; the public models want"),
+        (LARGEST_THAT_FITS, 31.2, True, OSError, "shipped; the bucket of flan_t5_xxl"),
+        ('"flan_t5_large"', 0, False, Answer, "flan_t5_large"),
+        ('"flan_t5_xxl"', 31.2, True, TimeoutError, "shipped; the bucket of"),
+        ('"shipped"', 31.2, True, Answer, "shipped\n"),
+    ],
+)
+def test_models_follow_from_the_runtime(
+    pair, memory, on_chip, answer, said, capsys, monkeypatch
+):
+    def urlopen(request, timeout):
+        assert request.full_url.startswith("https://storage.googleapis.com/t5-data/")
+        if answer is Answer:
+            return Answer()
+        raise answer
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    source = cell_with("t5_on_tpu", "fitting = ")
+    given = source.replace(f"PAIR = {LARGEST_THAT_FITS}", f"PAIR = {pair}")
+    chosen = {"urllib": urllib, "memory": memory, "on_chip": on_chip}
+    exec(given, chosen)
+    assert capsys.readouterr().out.startswith(f"models: {said}")
+    gin = " ".join(chosen["models"])
+    if said.startswith("shipped"):
+        assert gin == "--gin_file=pairs/shipped.gin"
+    else:
+        assert f"TARGET_CHECKPOINT=gs://t5-data/pretrained_models/t5x/{said}/" in gin
+
+
+def test_public_checkpoints_are_decoded(tmp_path, capsys):
+    """A shipped model in t5x's form, in the place of the public ones."""
+    models = tmp_path / "pretrained_models" / "t5x"
+    pretrained = ROOT / "spec_jax" / "pretrained"
+    words = [str(pretrained / "draft"), str(models / "flan_t5_small"), "--to=t5x"]
+    assert main(["convert", *words, "--step=1198000"]) == 0
+    shutil.copytree(
+        models / "flan_t5_small" / "checkpoint_1198000",
+        models / "flan_t5_large" / "checkpoint_1164000",
+    )
+    vocabulary = tmp_path / "vocabs" / "cc_all.32000.100extra"
+    vocabulary.mkdir(parents=True)
+    shutil.copy(pretrained / "vocabulary.model", vocabulary / "sentencepiece.model")
+    chosen = {"urllib": urllib, "memory": 4, "on_chip": True}
+    source = cell_with("t5_on_tpu", "fitting = ")
+    source = source.replace("not reachable()", "False").replace(
+        "gs://{BUCKET}/", f"{tmp_path}/"
+    )
+    exec(source, chosen)
+    assert chosen["chosen"] == "flan_t5_large"
+    chosen["device"] = jax.devices()[0]
+    chosen |= {"main": lambda words: main([*words, "--dry_run"])}
+    chosen["capture_output"] = contextlib.nullcontext
+    capsys.readouterr()
+    exec(cell_with("t5_on_tpu", '"table2",'), chosen)
+    assert chosen["status"] == 0
+    said = capsys.readouterr().out
+    assert str(models / "flan_t5_large" / "checkpoint_1164000") in said
+    assert "PLAIN_DTYPE = 'bfloat16'" in said
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +244,7 @@ def test_one_page(executed):
     said = text_of(notebook)
     assert "identical tokens: True" in said
     plain, speculative = re.findall(r"^(?:plain|speculative) +(\S.*)$", said, re.M)
-    assert plain == speculative and "Datei" in plain
+    assert plain == speculative and "Farbe" in plain
     alpha = number(r"min\(p, q\) = \*\*([\d.]+)\*\*", said)
     assert alpha == pytest.approx(0.76, abs=0.006)
     assert number(r"kept in the draws: \*\*([\d.]+)\*\*", said) == pytest.approx(

@@ -42,6 +42,16 @@ def test_scripts_parse(path):
     subprocess.run(["bash", "-n", str(path)], check=True)
 
 
+@pytest.mark.parametrize("name", ["tpu_vm.sh", "multihost_local.sh"])
+def test_help_is_the_head_of_the_script(name):
+    run = subprocess.run(
+        ["bash", str(ROOT / "launch" / name), "--help"], capture_output=True, text=True
+    )
+    assert run.returncode == 0 and run.stderr == ""
+    assert f"bash launch/{name}" in run.stdout and "--dry_run" in run.stdout
+    assert "#" not in run.stdout and "usage_error" not in run.stdout
+
+
 def test_ci_calls_the_tests_and_nothing_else():
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     commands = [line for line in lines if line and not line.startswith(("#", "set "))]

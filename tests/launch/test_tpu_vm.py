@@ -1,7 +1,9 @@
 """tpu_vm.sh by its dry run, and against a gcloud that writes down what it is told."""
 
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "launch" / "tpu_vm.sh"
+BASH = shutil.which("bash")
 FAKE = """\
 #!{python}
 import json, os, subprocess, sys
@@ -25,7 +28,7 @@ sys.exit(status or int(os.environ.get("GCLOUD_STATUS", "0")))
 
 def tpu_vm(*words, **env):
     return subprocess.run(
-        ["bash", str(SCRIPT), *words],
+        [BASH, str(SCRIPT), *words],
         env={k: v for k, v in os.environ.items() if k not in ("ZONE", "PROJECT")} | env,
         capture_output=True,
         text=True,
@@ -155,6 +158,23 @@ def test_results_are_fetched(fake, tmp_path):
     assert "--worker=0" in call
 
 
+def test_a_run_is_stopped_and_nothing_else():
+    """The command by which it goes matches it, and not the shell that it runs in."""
+    run = tpu_vm("stop", "--zone=here", "--dry_run")
+    ((*_, line, _),) = printed(run)
+    pattern = shlex.split(line.removeprefix("--command="))[3]
+    words = "../spec_jax_env/bin/python -m spec_jax.cli evaluate"
+    assert re.search(pattern, words)
+    for other in (f"bash -c {words}", "python -m pip", f"vi {words}"):
+        assert not re.search(pattern, other)
+
+
+def test_without_gcloud_nothing_begins(tmp_path):
+    run = tpu_vm("create", "--zone=z", PATH="/nowhere")
+    assert run.returncode == 2 and run.stdout == ""
+    assert "gcloud is not on the path" in run.stderr
+
+
 def test_a_failure_of_gcloud_is_the_script_s(fake):
     env, _ = fake
     run = tpu_vm("create", "--zone=here", GCLOUD_STATUS="7", **env)
@@ -171,6 +191,10 @@ def test_a_failure_of_gcloud_is_the_script_s(fake):
         (("run", "--zone=z"), "want a command"),
         (("run", "--zone=z", "--bucket=b", "evaluate"), "gs://"),
         (("fetch", "--zone=z", "--results=../x"), "--results"),
+        (("fetch", "--zone=z", "--results=-x"), "--results"),
+        (("create", "--zone=z", "--name=my slice", "--dry_run"), "'my slice'"),
+        (("create", "--zone=z", "--name=--help", "--dry_run"), "--name to begin"),
+        (("create", "--zone=z", "--type=", "--dry_run"), "--type to begin"),
         (("delete", "--zone=z", "everything"), "'everything'"),
     ],
 )
