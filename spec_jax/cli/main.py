@@ -14,7 +14,12 @@ from spec_jax.cli import hosts
 from spec_jax.cli.commands import Command, find_command
 from spec_jax.cli.errors import UsageError, one_line
 from spec_jax.cli.flags import flag_bindings, parse_flags
-from spec_jax.cli.runtime import abandon_stdout, prepare_streams, silence
+from spec_jax.cli.runtime import (
+    abandon_stdout,
+    ask_libtpu,
+    prepare_streams,
+    silence,
+)
 
 INTERNAL_STATUS = 1
 USAGE_STATUS = 2
@@ -182,6 +187,7 @@ def dispatch(argv: list[str]) -> None:
         from spec_jax.cli import dry_run
 
         return dry_run.show(invocation)
+    ask_libtpu()
     hosts.join(values)
     command.main()(invocation)
     hosts.leave()

@@ -16,6 +16,8 @@ class Chip:
       bandwidth: bytes a second to and from it.
       operations: of bfloat16, a second.
       source: where these are published.
+      matrix_units: of 128 x 128 multipliers, also published there; None where a chip
+        has others.
       config: libtpu's name of a configuration in which a chip is one device; None
         where it is anyway.
     """
@@ -25,7 +27,15 @@ class Chip:
     bandwidth: float
     operations: float
     source: str
+    matrix_units: int | None
     config: str | None = None
+
+    @property
+    def clock(self) -> float | None:
+        """Hertz, by which the matrix units' multiply-adds are all operations."""
+        if self.matrix_units is None:
+            return None
+        return self.operations / (2 * 128 * 128 * self.matrix_units)
 
     def roofline(self, bytes_moved: float, operations: float) -> float:
         """The fewest seconds that moving and computing may take, each at its peak."""
@@ -37,10 +47,10 @@ _DOCS = "https://cloud.google.com/tpu/docs/"
 CHIPS = {
     chip.name: chip
     for chip in (
-        Chip("v4", 32 * GIB, 1200 * GB, 275e12, _DOCS + "v4", "megacore"),
-        Chip("v5e", 16 * GB, 819 * GB, 197e12, _DOCS + "v5e"),
-        Chip("v5p", 95 * GB, 2765 * GB, 459e12, _DOCS + "v5p", "megacore"),
-        Chip("v6e", 32 * GB, 1640 * GB, 918e12, _DOCS + "v6e"),
+        Chip("v4", 32 * GIB, 1200 * GB, 275e12, _DOCS + "v4", 8, "megacore"),
+        Chip("v5e", 16 * GB, 819 * GB, 197e12, _DOCS + "v5e", 4),
+        Chip("v5p", 95 * GB, 2765 * GB, 459e12, _DOCS + "v5p", 8, "megacore"),
+        Chip("v6e", 32 * GB, 1640 * GB, 918e12, _DOCS + "v6e", None),
     )
 }
 

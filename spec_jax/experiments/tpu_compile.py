@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from spec_jax.decoding.loop import generate
+from spec_jax.decoding.tpu import COMPILER_OPTIONS
 from spec_jax.experiments.chips import chip_of
 from spec_jax.experiments.hlo import parse_module
 from spec_jax.experiments.record import JsonLine
@@ -87,7 +88,9 @@ class CompileRecord(JsonLine):
       hbm_chip: bytes that the chip has.
       fewest_bytes: weights once, caches once, gamma draft steps.
       moved: bytes by what is moved.
-      copies: weights or caches that are written again, whole.
+      cycles: the compiler's estimates of all instructions, summed.
+      copies: weights or caches that are written again, whole, also before the loop of
+        a generation and after it.
     """
 
     pair: str
@@ -107,9 +110,9 @@ class CompileRecord(JsonLine):
     fewest_bytes: int
     moved: dict[str, int]
     operations: int
+    cycles: int
     copies: tuple[dict[str, Any], ...]
     collectives: tuple[dict[str, Any], ...]
-    roofline_seconds: float
     compile_seconds: float
     versions: dict[str, str]
     kind: str = "compile"
@@ -125,6 +128,20 @@ class CompileRecord(JsonLine):
         return self.bytes / self.fewest_bytes - 1
 
     @property
+    def peak_seconds(self) -> float:
+        """The fewest for what is moved and computed, each at the chip's peak."""
+        return chip_of(self.topology).roofline(self.bytes, self.operations)
+
+    @property
+    def likely_seconds(self) -> float | None:
+        """The peak's or the compiler's cycles, whichever are more.
+
+        None for a chip whose clock is not known.
+        """
+        clock = chip_of(self.topology).clock
+        return clock and max(self.peak_seconds, self.cycles / clock)
+
+    @property
     def key(self) -> tuple:
         """See `record_key`."""
         fields = sorted(field.name for field in dataclasses.fields(CompileSettings))
@@ -133,8 +150,12 @@ class CompileRecord(JsonLine):
 
     @property
     def copied(self) -> tuple[dict[str, Any], ...]:
-        """Weights and caches that are copied from HBM to HBM: there should be none."""
-        return tuple(one for one in self.copies if not one["put_back"])
+        """Weights that are written again, and caches from HBM to HBM: want none."""
+        return tuple(
+            one
+            for one in self.copies
+            if not one["put_back"] or one["source"].startswith("params")
+        )
 
     @property
     def hbm_used(self) -> int:
@@ -249,7 +270,7 @@ def compile_program(pair: Pair, settings: CompileSettings, name: str) -> Compile
     compiled = (
         jax.jit(program.function, donate_argnums=program.donated)
         .lower(*program.arguments)
-        .compile()
+        .compile(COMPILER_OPTIONS)
     )
     seconds = time.perf_counter() - start
     text = compiled.as_text()
@@ -282,9 +303,9 @@ def compile_program(pair: Pair, settings: CompileSettings, name: str) -> Compile
         fewest_bytes=program.fewest_bytes,
         moved=moved,
         operations=traffic.operations,
+        cycles=traffic.cycles,
         copies=tuple(dataclasses.asdict(one) for one in traffic.copies),
         collectives=tuple(dataclasses.asdict(one) for one in traffic.collectives),
-        roofline_seconds=chip.roofline(traffic.bytes, traffic.operations),
         compile_seconds=round(seconds, 1),
         versions={
             package: importlib.metadata.version(package)
@@ -442,6 +463,8 @@ def _group(source: str) -> str:
     """What an argument of the program is, by its path."""
     if not source:
         return "intermediate"
+    if source.startswith("carried"):
+        return "carried"
     whose = "draft" if "draft" in source else "target"
     if "cache" in source:
         return f"{whose} caches"

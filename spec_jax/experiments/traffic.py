@@ -21,19 +21,26 @@ from collections.abc import Sequence
 
 from spec_jax.experiments.hlo import Buffer, Computation, Instruction, Module
 from spec_jax.experiments.operations import count_operations
+from spec_jax.experiments.origins import (
+    UPDATES,
+    Sources,
+    carried,
+    result_at,
+    short_shape,
+    sources_of_entry,
+)
 
 _FREE = frozenset(
     "parameter constant tuple get-tuple-element bitcast after-all partition-id "
     "replica-id domain opt-barrier add-dependency".split()
 )
 _FREE_CALLS = ("ConcatBitcast", "AllocateBuffer", "Sharding", "SliceBitcast")
-_ALIASES = frozenset("get-tuple-element bitcast opt-barrier add-dependency".split())
 _COLLECTIVES = re.compile(
     r"^(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|"
     r"collective-broadcast|ragged-all-to-all)(-start)?$"
 )
 _SLICES = ("slice", "dynamic-slice", "gather")
-_UPDATES = ("dynamic-update-slice", "scatter")
+_PRODUCTS = ("dot", "convolution")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,12 +110,15 @@ class Traffic:
       copies: of arguments.
       collectives: between chips.
       operations: additions, multiplications and the like.
+      cycles: of the chip, as the compiler estimates each instruction, one after
+        another; what it takes to start one is among them.
     """
 
     accesses: tuple[Access, ...]
     copies: tuple[Copy, ...]
     collectives: tuple[Collective, ...]
     operations: int
+    cycles: int
 
     @property
     def read(self) -> int:
@@ -145,17 +155,20 @@ def count_traffic(
       module: the optimized program.
       loops: how often the body of a loop runs whose count the program does not say:
         of one that is in no other, of one within one, and so on.
-      inside: whether only that is counted which is in such a loop.
+      inside: whether only that is counted which is in such a loop, whose carried
+        arrays are sources too. Copies are noticed before and after it as well.
       copy_bytes: a smaller argument may be copied unnoticed.
     """
     counter = _Counter(module, tuple(loops), copy_bytes)
+    counter.inside = inside
     counter.is_counting = not inside
-    counter.walk(module.entry, 1, _sources_of_entry(module.entry))
+    counter.walk(module.entry, 1, sources_of_entry(module.entry))
     return Traffic(
         tuple(counter.accesses),
         tuple(counter.copies),
         tuple(counter.collectives),
         counter.operations,
+        counter.cycles,
     )
 
 
@@ -167,8 +180,8 @@ class _Counter:
         self.accesses: list[Access] = []
         self.copies: list[Copy] = []
         self.collectives: list[Collective] = []
-        self.operations = 0
-        self.is_counting, self.depth = True, 0
+        self.operations = self.cycles = 0
+        self.is_counting, self.inside, self.depth = True, False, 0
 
     def walk(self, computation: Computation, times: int, sources: dict) -> None:
         """Counts the instructions of a computation that runs so often.
@@ -176,7 +189,7 @@ class _Counter:
         `sources` says which arguments of the program its parameters are: for each
         the source of each array in it.
         """
-        known = _Sources(self.module, computation, sources)
+        known = Sources(self.module, computation, sources)
         for one in computation.instructions.values():
             if one.opcode in _FREE or one.opcode.endswith(("-done", "-update")):
                 continue
@@ -189,19 +202,21 @@ class _Counter:
                 given = {i: known.of(name) for i, name in enumerate(one.operands)}
                 for name in names:
                     self.walk(self.module.computations[name], times, given)
-            elif self.is_counting:
+            else:
                 self._count(computation, one, times, known)
 
     def _loop(self, one: Instruction, times: int, given: dict) -> None:
         runs, before = _trip_count(one), (self.is_counting, self.depth)
         if runs is None:
+            if self.inside and not self.depth:
+                given = {0: carried(one, given[0])}
             runs = self.loops[min(self.depth, len(self.loops) - 1)]
             self.is_counting, self.depth = True, self.depth + 1
         for name in one.calls("body", "condition"):
             self.walk(self.module.computations[name], times * runs, given)
         self.is_counting, self.depth = before
 
-    def _branches(self, one: Instruction, times: int, known: "_Sources") -> None:
+    def _branches(self, one: Instruction, times: int, known: "Sources") -> None:
         names = one.calls(
             "branch_computations", "true_computation", "false_computation"
         )
@@ -217,22 +232,29 @@ class _Counter:
         self.copies += worst.copies
         self.collectives += worst.collectives
         self.operations += worst.operations
+        self.cycles += worst.cycles
 
     def _count(
-        self, computation: Computation, one: Instruction, times: int, known: "_Sources"
+        self, computation: Computation, one: Instruction, times: int, known: "Sources"
     ) -> None:
         if one.opcode == "custom-call" and any(
             f'custom_call_target="{name}"' in one.attributes for name in _FREE_CALLS
         ):
             return
+        results, fused = _results(one), self._fused(one)
+        for at, buffer in enumerate(results):
+            made = self._maker(one, computation, fused, at)[1].opcode
+            if not buffer.space and made not in UPDATES + _PRODUCTS:
+                self._notice_copy(one, computation, buffer, times, known)
+        if not self.is_counting:
+            return
         self.operations += times * count_operations(self.module, computation, one)
+        self.cycles += times * _cycles(one)
         collective = _COLLECTIVES.match(one.opcode)
-        results = _results(one)
         if collective:
             size = sum(_bytes(buffer) for buffer in results)
-            shape = ", ".join(_short(buffer) for buffer in results)
+            shape = ", ".join(short_shape(buffer) for buffer in results)
             self.collectives.append(Collective(collective[1], shape, size, times))
-        fused = self._fused(one)
         read_of: dict[str, int] = {}
         for i, name in enumerate(one.operands):
             operand = computation.instructions[name]
@@ -261,8 +283,6 @@ class _Counter:
             self.accesses.append(
                 Access(one.name, one.opcode, source, buffer, 0, size, times)
             )
-            if not is_update:
-                self._notice_copy(one, computation, buffer, times, known)
 
     def _fused(self, one: Instruction) -> Computation | None:
         if one.opcode != "fusion":
@@ -271,12 +291,16 @@ class _Counter:
 
     def _written(self, one, computation, fused, at, buffer) -> tuple[int, bool]:
         """Bytes of a result, and whether it is an update in place."""
-        place, root = (fused, fused.root) if fused else (computation, one)
-        place, root = _result_at(self.module, place, root, at)
-        if root.opcode not in _UPDATES:
+        place, root = self._maker(one, computation, fused, at)
+        if root.opcode not in UPDATES:
             return buffer.bytes, False
         update = _update_of(place, root)
         return min(_part(buffer, update.buffers[0]), buffer.bytes), True
+
+    def _maker(self, one, computation, fused, at) -> tuple[Computation, Instruction]:
+        """What makes one array of a result, and the computation that it is in."""
+        place, root = (fused, fused.root) if fused else (computation, one)
+        return result_at(self.module, place, root, at)
 
     def _notice_copy(self, one, computation, buffer, times, known) -> None:
         """Whether a result is a whole argument again, moved, cast or selected from."""
@@ -294,95 +318,6 @@ class _Counter:
                 return
 
 
-class _Sources:
-    """Which argument of the program each array of a computation is."""
-
-    def __init__(self, module: Module, computation: Computation, given: dict):
-        self._module, self._computation, self._given = module, computation, given
-        self._found: dict[str, tuple[str, ...]] = {}
-
-    def of(self, name: str) -> tuple[str, ...]:
-        """For each array of an instruction's result; '' for one that is none."""
-        if name not in self._found:
-            self._found[name] = self._trace(self._computation.instructions[name])
-        return self._found[name]
-
-    def _trace(self, one: Instruction) -> tuple[str, ...]:
-        nothing = ("",) * max(len(one.buffers), 1)
-        if one.opcode == "parameter":
-            found = self._given.get(int(one.literal), nothing)
-            return found if len(found) == len(nothing) else nothing
-        if one.opcode == "tuple":
-            return tuple(source for name in one.operands for source in self.of(name))
-        if one.opcode == "get-tuple-element":
-            whole = self._computation.instructions[one.operands[0]]
-            before = _leaves_before(whole, one.number("index") or 0)
-            found = self.of(whole.name)
-            return found[before : before + len(nothing)]
-        if one.opcode == "while":
-            return self.of(one.operands[0])
-        if one.opcode in ("copy-start", "slice-start"):
-            return self.of(one.operands[0])[:1] * len(nothing)
-        follows = one.opcode in _ALIASES or one.opcode in _UPDATES
-        if follows or one.opcode in ("copy", "copy-done", "slice-done"):
-            return self.of(one.operands[0])[:1] * len(nothing)
-        if one.opcode == "custom-call" and "ConcatBitcast" in one.attributes:
-            return self.of(one.operands[0])[:1]
-        if one.opcode == "fusion":
-            return tuple(
-                self.updated(one, at) or self._remade(one, buffer)
-                for at, buffer in enumerate(one.buffers)
-            )
-        return nothing
-
-    def _remade(self, one: Instruction, result: Buffer) -> str:
-        """The argument that a result on the chip is a changed whole of; else ''.
-
-        So a select over a cache that is fetched, changed and put back is noticed.
-        """
-        for name in one.operands:
-            operand = self._computation.instructions[name]
-            array = operand.buffers[0] if len(operand.buffers) == 1 else None
-            if (
-                result.space
-                and array
-                and array.dims == result.dims
-                and self.of(name)[0]
-            ):
-                return self.of(name)[0]
-        return ""
-
-    def updated(self, one: Instruction, at: int) -> str:
-        """The argument that a fusion's result is, by an update in place; else ''."""
-        fused = self._module.computations[one.calls("calls")[0]]
-        place, root = _result_at(self._module, fused, fused.root, at)
-        if place is not fused or root.opcode not in _UPDATES:
-            return ""
-        target = _behind(place, place.instructions[root.operands[0]])
-        if target.opcode != "parameter":
-            return ""
-        return self.of(one.operands[int(target.literal)])[0]
-
-
-def _sources_of_entry(entry: Computation) -> dict:
-    return {
-        int(one.literal): (one.op_name,) * len(one.buffers) for one in entry.parameters
-    }
-
-
-def _leaves_before(whole: Instruction, index: int) -> int:
-    """Arrays of a tuple before its element of that number."""
-    depth, element, count = 0, 0, 0
-    for at, sign in enumerate(whole.shape):
-        depth += {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}.get(sign, 0)
-        if sign == "," and depth == 1:
-            element += 1
-        if sign == "[" and element < index:
-            count += 1
-        del at
-    return count
-
-
 def _results(one: Instruction) -> tuple[Buffer, ...]:
     """The arrays that an instruction writes; those of a start are its destination."""
     if one.opcode == "copy-start":
@@ -392,33 +327,6 @@ def _results(one: Instruction) -> tuple[Buffer, ...]:
         count = len(one.operands)
         return one.buffers[count : count + 1]
     return one.buffers
-
-
-def _behind(computation: Computation, one: Instruction) -> Instruction:
-    """The instruction whose array it is, by another name."""
-    while one.opcode in _ALIASES or one.opcode in ("copy", "convert", "reshape"):
-        one = computation.instructions[one.operands[0]]
-    return one
-
-
-def _result_at(
-    module: Module, computation: Computation, root: Instruction, at: int
-) -> tuple[Computation, Instruction]:
-    """The instruction, through nested fusions, that makes one array of a result."""
-    while True:
-        if root.opcode == "tuple":
-            root = computation.instructions[root.operands[at]]
-            at = 0
-        elif root.opcode == "bitcast":
-            root = computation.instructions[root.operands[0]]
-        elif root.opcode == "get-tuple-element":
-            at = root.number("index") or 0
-            root = computation.instructions[root.operands[0]]
-        elif root.opcode == "fusion":
-            computation = module.computations[root.calls("calls")[0]]
-            root = computation.root
-        else:
-            return computation, root
 
 
 def _part(whole: Buffer, part: Buffer) -> int:
@@ -434,7 +342,7 @@ def _operand_read(
     """Bytes that an instruction outside of fusions reads of an operand."""
     if i == 0 and (one.opcode in _SLICES or one.opcode == "slice-start"):
         return min(_part(buffer, _results(one)[0]), buffer.bytes)
-    if i == 0 and one.opcode in _UPDATES:
+    if i == 0 and one.opcode in UPDATES:
         update = _update_of(computation, one)
         return _torn(buffer, update.buffers[0])
     return buffer.bytes
@@ -471,7 +379,7 @@ def _read_by(module, computation, user, i, buffer) -> int:
         return _read(module, inner, inner.parameters[i], buffer)
     if user.opcode in _SLICES:
         return _part(buffer, user.buffers[0]) if i == 0 else buffer.bytes
-    if user.opcode in _UPDATES and i == 0:
+    if user.opcode in UPDATES and i == 0:
         update = _update_of(computation, user)
         return _torn(buffer, update.buffers[0])
     passes = user.opcode in ("bitcast", "reshape", "convert", "copy", "transpose")
@@ -484,13 +392,14 @@ def _read_by(module, computation, user, i, buffer) -> int:
     return buffer.bytes
 
 
+def _cycles(one: Instruction) -> int:
+    match = re.search(r'estimated_cycles":"(\d+)"', one.attributes)
+    return int(match[1]) if match else 0
+
+
 def _trip_count(one: Instruction) -> int | None:
     match = re.search(r'known_trip_count":\{"n":"(\d+)"', one.attributes)
     return int(match[1]) if match else None
-
-
-def _short(buffer: Buffer) -> str:
-    return f"{buffer.dtype}[{','.join(map(str, buffer.dims))}]"
 
 
 def _bytes(buffer: Buffer) -> int:

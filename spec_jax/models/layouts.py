@@ -29,7 +29,8 @@ def as_stored(cache: Float[Array, "b h l d"]) -> Float[Array, "b h l d"]:
     call before it does not: every cache is copied between them.
     """
     _, _, length, size = cache.shape
-    order = (0, 1, 3, 2) if _tiled(size, length) < _tiled(length, size) else (0, 1, 2, 3)
+    is_turned = _tiled(size, length) < _tiled(length, size)
+    order = (0, 1, 3, 2) if is_turned else (0, 1, 2, 3)
 
     def constrained(cache):
         return with_layout_constraint(cache, Layout(major_to_minor=order))

@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from spec_jax.cli.decoding import fastest_dtypes, load_both
-from spec_jax.cli.runtime import limit_cpu_threads
+from spec_jax.cli.runtime import ask_libtpu, limit_cpu_threads
 
 
 @pytest.fixture
@@ -32,6 +32,16 @@ def test_the_flag_wins(environment):
     assert environment["PJRT_NPROC"] == "3"
     with pytest.raises(ValueError, match="--cpu_threads >= 1"):
         limit_cpu_threads(0, batch=1)
+
+
+def test_libtpu_is_asked_once_and_what_comes_from_outside_stays(monkeypatch, run):
+    monkeypatch.delenv("LIBTPU_INIT_ARGS", raising=False)
+    assert run("generate", "A text.", "--max_new_tokens=0").status == 2  # any command
+    asked = os.environ["LIBTPU_INIT_ARGS"]
+    assert asked == "--xla_tpu_enable_dot_strength_reduction=false"
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "")
+    ask_libtpu()
+    assert os.environ["LIBTPU_INIT_ARGS"] == ""
 
 
 def test_the_fastest_dtypes_of_one_row_and_of_several():

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from spec_jax.decoding.tpu import COMPILER_OPTIONS
+from spec_jax.experiments.chips import chip_of
 from spec_jax.experiments.hlo import parse_module
 from spec_jax.experiments.tpu_compile import (
     CompileRecord,
@@ -67,6 +69,67 @@ def test_a_step_copies_nothing_and_fits():
     assert 0 < record.hbm_used < record.hbm_chip
     assert record.operations > 2 * (weights("target") // 2 - 4096 * 256)
     assert CompileRecord.from_json(record.to_json()) == record
+
+
+def wide_pair():
+    """Of T5 1.1 XXL's sizes but for its depth, and small: enough to fill a chip."""
+    sizes = {"vocab_size": 32128, "num_encoder_layers": 1}
+    return load_pair(
+        "target",
+        "draft",
+        "vocabulary",
+        target_config=dataclasses.replace(
+            TARGET, **sizes, emb_dim=4096, num_heads=64, mlp_dim=10240
+        ),
+        draft_config=dataclasses.replace(
+            TARGET,
+            **sizes,
+            emb_dim=512,
+            num_heads=6,
+            mlp_dim=1024,
+            num_decoder_layers=8,
+        ),
+        name="wide",
+        abstract=True,
+    )
+
+
+@pytest.mark.needs_libtpu
+@pytest.mark.slow
+def test_a_generation_copies_no_weight_and_no_cache(monkeypatch):
+    """Which the check would see: without what `layouts` does it finds both."""
+    record = compile_program(wide_pair(), CompileSettings(), "generate")
+    assert record.copied == ()
+    assert record.moved["carried"] > 0
+    assert record.cycles > 0
+    assert 0 < record.hbm_used < record.hbm_chip
+
+    monkeypatch.setattr("spec_jax.models.attention.keep_kernel", lambda x: x)
+    monkeypatch.setattr("spec_jax.models.kv_cache.as_stored", lambda cache: cache)
+    jax.clear_caches()
+    record = compile_program(wide_pair(), CompileSettings(), "generate")
+    sources = [one["source"] for one in record.copied]
+    assert any("self_attention']['query']" in name for name in sources), sources
+    assert any(name.startswith("carried") for name in sources), sources
+
+
+@pytest.mark.needs_libtpu
+def test_a_product_of_one_row_is_left_to_the_matrix_units():
+    """As a sum of products it takes three times as long as its weight's way."""
+
+    def product(x, w):
+        return x @ w
+
+    shapes = on_chip((1, 4096), jnp.bfloat16), on_chip((4096, 8192), jnp.bfloat16)
+    lowered = jax.jit(product).lower(*shapes)
+    summed, ours = (
+        count_traffic(parse_module(lowered.compile(options).as_text())).cycles
+        for options in (dict.fromkeys(COMPILER_OPTIONS, "true"), COMPILER_OPTIONS)
+    )
+    chip = chip_of(TOPOLOGY)
+    way = shapes[1].size * 2 / chip.bandwidth * chip.clock
+    assert ours < 1.5 * way
+    assert summed > 3 * way
 
 
 @pytest.mark.needs_libtpu

@@ -179,13 +179,14 @@ def test_a_fusion_reads_the_rows_that_it_looks_up():
     assert (traffic.read, traffic.written) == (8 * 256 * 2, 0)
 
 
-def looped(condition=""):
+def looped(attributes="", before_loop="", after="", carried="%p1"):
     body = f"""
 %body (arg: (s32[], bf16[256,256])) -> (s32[], bf16[256,256]) {{
   %arg = (s32[]{{:S(6)}}, bf16[256,256]{HBM}) parameter(0)
   %i = s32[]{{:S(6)}} get-tuple-element(%arg), index=0
   %w = bf16[256,256]{HBM} get-tuple-element(%arg), index=1
   %read = bf16[256,256]{CHIP} tanh(%w)
+  {after}
   ROOT %next = (s32[]{{:S(6)}}, bf16[256,256]{HBM}) tuple(%i, %w)
 }}
 %condition (arg: (s32[], bf16[256,256])) -> pred[] {{
@@ -197,9 +198,10 @@ def looped(condition=""):
         argument(0, "i", "s32[]{:S(6)}"),
         argument(1, "w"),
         f"%before = bf16[256,256]{CHIP} tanh(%p1)",
-        f"%t = (s32[]{{:S(6)}}, bf16[256,256]{HBM}) tuple(%p0, %p1)",
+        before_loop,
+        f"%t = (s32[]{{:S(6)}}, bf16[256,256]{HBM}) tuple(%p0, {carried})",
         f"ROOT %while = (s32[]{{:S(6)}}, bf16[256,256]{HBM}) while(%t), "
-        f"condition=%condition, body=%body{condition}",
+        f"condition=%condition, body=%body{attributes}",
         before=body,
     )
 
@@ -209,6 +211,53 @@ def test_a_loop_counts_as_often_as_it_runs():
     assert count_traffic(looped(known)).bytes == 6 * MATRIX
     assert count_traffic(looped(), loops=(7,)).by_source() == {"w": 8 * MATRIX}
     assert count_traffic(looped(), loops=(1,), inside=True).bytes == MATRIX
+
+
+def test_copies_before_a_loop_are_noticed_where_only_its_body_is_counted():
+    turned = "{0,1:T(8,128)(2,1)}"
+    assert not count_traffic(looped(), inside=True).copies
+    module = looped(before_loop=f"%turned = bf16[256,256]{turned} copy(%p1)")
+    traffic = count_traffic(module, inside=True)
+    assert [(one.source, one.times) for one in traffic.copies] == [("w", 1)]
+    assert traffic.bytes == MATRIX
+
+
+def test_what_a_loop_carries_has_a_name_and_its_copies_are_noticed():
+    """A cache is made before the loop, so it is no argument of the program."""
+    made = f"%made = bf16[256,256]{HBM} broadcast(%p0)"
+    in_place = looped(before_loop=made, carried="%made")
+    traffic = count_traffic(in_place, loops=(7,), inside=True)
+    assert traffic.by_source() == {"carried[1] bf16[256,256]": 7 * MATRIX}
+    assert not traffic.copies
+    copied = looped(
+        before_loop=made, carried="%made", after=f"%w2 = bf16[256,256]{HBM} copy(%w)"
+    )
+    traffic = count_traffic(copied, loops=(7,), inside=True)
+    (copy,) = traffic.copies
+    assert (copy.source, copy.times) == ("carried[1] bf16[256,256]", 7)
+
+
+def test_a_product_as_large_as_its_weight_is_no_copy():
+    traffic = count_traffic(
+        program(
+            argument(0, "x"),
+            argument(1, "w"),
+            f"ROOT %dot = bf16[256,256]{HBM} dot(%p0, %p1), lhs_contracting_dims={{1}}",
+        )
+    )
+    assert not traffic.copies
+
+
+def test_cycles_are_those_that_the_compiler_wrote():
+    config = ', backend_config={"window_config":{"estimated_cycles":"611"}}'
+    one = f"bf16[8,256]{CHIP} tanh(%p0){config}"
+    once = program(argument(0, "x", f"bf16[8,256]{CHIP}"), f"ROOT %y = {one}")
+    assert count_traffic(once).cycles == 611
+    module = looped(
+        ', backend_config={"known_trip_count":{"n":"5"}}',
+        after=f"%y = {one}".replace("%p0", "%read"),
+    )
+    assert count_traffic(module).cycles == 5 * 611
 
 
 def test_transfers_between_chips_are_listed():

@@ -27,17 +27,22 @@ STEP = CompileRecord(
     fewest_bytes=11_400_000_000,
     moved={"target weights": 12_000_000_000},
     operations=10**10,
+    cycles=21 * 10**6,
     copies=({"source": "w", "put_back": True}, {"source": "c", "put_back": False}),
     collectives=(),
-    roofline_seconds=0.01,
     compile_seconds=1.0,
     versions={},
 )
 
 
-def step(program, size):
+def step(program, size, cycles=0):
     return dataclasses.replace(
-        STEP, program=program, bytes_read=size, bytes_written=0, operations=0
+        STEP,
+        program=program,
+        bytes_read=size,
+        bytes_written=0,
+        operations=0,
+        cycles=cycles,
     )
 
 
@@ -45,6 +50,8 @@ def test_a_row_says_what_is_used_moved_and_copied():
     row = markdown([STEP]).splitlines()[2]
     assert "9.00 GiB | 32 GiB | 12000.0 | 11400.0 | +5.3%" in row
     assert row.endswith("| 1 | 1 |")
+    # A v4 has 1.049 GHz: 275e12 operations in 8 units of 128 x 128.
+    assert "| 10.000 | 20.018 |" in row
 
 
 def test_costs_are_those_of_the_bytes():
@@ -57,6 +64,13 @@ def test_costs_are_those_of_the_bytes():
     assert c == pytest.approx(0.01)
     assert verify == pytest.approx((13 - 7 * 0.12) / 12)
     assert step_costs(records[:2]) is None
+    # Cycles that take longer than the bytes count instead: here a draft's alone.
+    slow = [records[0], step("draft", 12 * 10**7, cycles=524_520), records[2]]
+    likely, _ = step_costs(slow, likely=True)
+    assert likely == pytest.approx(0.05, rel=1e-3)
+    assert step_costs(slow)[0] == pytest.approx(0.01)
+    unknown = [dataclasses.replace(one, topology="v6e:2x2") for one in records]
+    assert step_costs(unknown, likely=True) is None
     line = next(x for x in markdown(records).splitlines() if x.startswith("| EnDe"))
     assert f"{speedup(0.75, 7, c, verify):.1f} | 3.2 | 3.4 |" in line
 
