@@ -95,13 +95,14 @@ _PARTITIONS = Flag(
     "devices that share one copy of the target; by default one device in all",
     "NUM_PARTITIONS",
 )
-_DEVICES = (
-    _PARTITIONS,
+HOSTS = (
     Flag("multiprocess", bool, "one of several hosts, which find each other"),
     Flag("coordinator_address", str, "HOST:PORT of process 0, for several hosts"),
     Flag("process_count", int, "how many processes there are"),
     Flag("process_index", int, "which of them this one is, from 0"),
 )
+"""Flags of the commands that several hosts run together."""
+_DEVICES = (_PARTITIONS, *HOSTS)
 
 COMMANDS = (
     Command(

@@ -21,7 +21,7 @@ from spec_jax.adapters import t5x_installed
 from spec_jax.cli.configuration import unlocked
 from spec_jax.cli.decoding import load_both
 from spec_jax.cli.errors import UsageError
-from spec_jax.cli.hosts import own_path
+from spec_jax.cli.hosts import check_same, is_writer, own_path, wait_for_all
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
 from spec_jax.cli.settings import once, require
 from spec_jax.cli.task_source import TaskSource
@@ -47,6 +47,7 @@ from spec_jax.experiments.record import (
     today,
 )
 from spec_jax.pairs import Pair
+from spec_jax.partitioning import ShardedDecoder
 from spec_jax.reports import tables
 
 RESULTS, EXAMPLES, PREDICTIONS = "results.jsonl", "examples", "inference_eval"
@@ -154,7 +155,10 @@ def main(invocation) -> None:
     tasks = load_tasks(run)
     with make_console(stderr=True).status("loading the pair"):
         pairs = load_pairs(run)
+    wait_for_all("read the weights")
     tasks = tasks or run.tasks.load(pairs[0].vocabulary)
+    if not is_writer():
+        tasks = [dataclasses.replace(data, score=lambda texts: {}) for data in tasks]
     work = [
         Work(
             f"{data.name}, T = {temperature:g}"
@@ -170,6 +174,8 @@ def main(invocation) -> None:
     # Not before: only then is it known which pair that is.
     place = Place(folder, invocation.operative_config())
     records = measure(run, pairs, work, place)
+    if not is_writer():
+        return
     text = tables.markdown(records)
     write_whole(folder / "table.md", text)
     console = make_console()
@@ -271,6 +277,7 @@ def measure_one(
     head = run_head(pair, plain_pair, data, settings, baseline and "t5x")
     if draft_name:  # two names may be one model, which is measured for each
         head["draft_name"] = draft_name
+    check_same(head)
     name = f"{data.name[:NAME_LENGTH]}-T{settings.temperature:g}-{digest(head)}"
     with Journal(folder / EXAMPLES / f"{name}.jsonl", head) as journal:
         kept = sorted(kept_results(journal), key=lambda result: result.index)
@@ -330,9 +337,13 @@ def t5x_baseline(run: Any, pair: Pair, settings, data: TaskData) -> Way | None:
     """t5x's own sampling with a pair's target, or None.
 
     Raises:
-      UsageError: if it is wanted with filters that t5x does not have.
+      UsageError: if it is wanted with filters that t5x does not have, or on a mesh.
     """
     if run.t5x_baseline is False or not t5x_installed():
+        return None
+    if isinstance(pair.target, ShardedDecoder):
+        if run.t5x_baseline:
+            raise UsageError("T5X_BASELINE wants one device, got NUM_PARTITIONS")
         return None
     if settings.min_p or (settings.top_k and settings.top_p < 1):
         if run.t5x_baseline:

@@ -9,7 +9,7 @@ import re
 
 from absl import flags
 
-from spec_jax.cli.commands import Command
+from spec_jax.cli.commands import COMMANDS, HOSTS, Command
 from spec_jax.cli.errors import UsageError, did_you_mean
 from spec_jax.cli.settings import LARGEST, SMALLEST
 
@@ -66,7 +66,7 @@ def parse_flags(command: Command, arguments: list[str]):
     try:
         rest = values(["spec-jax", *_rewrite_gin(arguments)], known_only=False)[1:]
     except flags.Error as error:
-        raise UsageError(_flag_message(error, values)) from None
+        raise UsageError(_flag_message(error, values, command)) from None
     if values.help:
         return values, rest
     for flag in command.flags:
@@ -84,8 +84,16 @@ def parse_flags(command: Command, arguments: list[str]):
     return values, rest
 
 
-def _flag_message(error: flags.Error, values: flags.FlagValues) -> str:
+def _flag_message(
+    error: flags.Error, values: flags.FlagValues, command: Command
+) -> str:
     if isinstance(error, flags.UnrecognizedFlagError):
+        if error.flagname in (flag.name for flag in HOSTS):
+            several = [one.name for one in COMMANDS if set(HOSTS) <= set(one.flags)]
+            return (
+                f"{command.name} runs in one process, got --{error.flagname}; "
+                f"{' and '.join(several)} run in several"
+            )
         near = did_you_mean(error.flagname, [n for n in values if len(n) > 1])
         return f"unknown flag --{error.flagname}{near.replace('mean ', 'mean --')}"
     return " ".join(str(error).split())

@@ -23,7 +23,7 @@ from spec_jax.cli.decoding import (
 )
 from spec_jax.cli.errors import UsageError
 from spec_jax.cli.evaluate import load_tasks
-from spec_jax.cli.hosts import own_path
+from spec_jax.cli.hosts import are_several, check_same, own_path, wait_for_all
 from spec_jax.cli.output_file import write_resumable
 from spec_jax.cli.runtime import limit_cpu_threads, start_backend
 from spec_jax.cli.settings import positive
@@ -143,6 +143,8 @@ def main(invocation) -> None:
         check_some(texts)
         rows = settings.num_return_sequences * len(texts)
         limit_cpu_threads(flags.cpu_threads, min(settings.batch_size, rows))
+    elif are_several():
+        raise UsageError("several hosts want texts as arguments or in --input_file")
     else:
         # Typed by hand: each is answered before the next is read.
         settings = dataclasses.replace(settings, batch_size=1)
@@ -150,13 +152,16 @@ def main(invocation) -> None:
     start_backend()
     generator = Generator(settings)
     warn_if_lossy(settings)
-    if path is None:
+    if path is None and not are_several():
         print_outputs(generator, texts)
         return
     texts = list(texts)
     check_some(texts)
     items = [generator.item(number, text) for number, text in enumerate(texts)]
-    write_outputs(invocation, generator, items, path)
+    if path is None:
+        print_whole(generator, items)
+    else:
+        write_outputs(invocation, generator, items, path)
 
 
 def decode_examples(invocation, settings: GenerateSettings, path: str | None) -> None:
@@ -184,8 +189,7 @@ def decode_examples(invocation, settings: GenerateSettings, path: str | None) ->
         own = generator.with_settings(one)
         items = own.items(data)
         if path is None:
-            for _, _, prediction in own.outputs(items):
-                print(prediction, flush=True)
+            print_whole(own, items)
         else:
             file = invocation.flags.output_file or output_path(settings, None, data)
             write_outputs(invocation, own, items, file)
@@ -194,9 +198,11 @@ def decode_examples(invocation, settings: GenerateSettings, path: str | None) ->
 def write_outputs(invocation, generator: "Generator", items, path: str) -> None:
     """Writes a file of outputs, and beside it the configuration where there is one."""
     settings = generator.settings
+    head = generator.head(items)
+    check_same(head)
     write_resumable(
         path,
-        generator.head(items),
+        head,
         lambda done: generator.json_lines(items, done),
         len(items) * settings.num_return_sequences,
     )
@@ -258,6 +264,14 @@ def print_outputs(generator: "Generator", texts: Iterable[str]) -> None:
         print(prediction, flush=True)
 
 
+def print_whole(generator: "Generator", items: Sequence[Item]) -> None:
+    """Prints an output a line, batch by batch: so do hosts, whatever they print to."""
+    if are_several():
+        check_same(generator.head(items))
+    for _, _, prediction in generator.outputs(items):
+        print(prediction, flush=True)
+
+
 class Generator:
     """A pair, ready to decode texts.
 
@@ -272,6 +286,7 @@ class Generator:
             pair = load_speculative(
                 settings.load_pair, settings.dtype, settings.batch_size
             )
+            wait_for_all("read the weights")
         self.pair = pair.using(settings.draft)
         self.algorithm: Speculative = self.pair.speculative(
             settings.gamma, settings.policy, settings.rule, settings.lengths

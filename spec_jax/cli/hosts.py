@@ -7,9 +7,11 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 from spec_jax.cli.errors import UsageError, one_line
+from spec_jax.cli.runtime import limit_cpu_threads
 
 INTERNAL_STATUS, USAGE_STATUS = 1, 2
 LOST_STATUS = 3
@@ -22,6 +24,8 @@ _OF_XLA = ("JaxRuntimeError", "XlaRuntimeError")
 _AGAIN = "start all of them again, and the run goes on where it was"
 _PR_SET_PDEATHSIG = 1
 _joined = False
+_thrown_away: str | None = None
+"""A folder that is removed when this process ends, however it does."""
 
 
 def join(flags: Any) -> None:
@@ -53,6 +57,8 @@ def join(flags: Any) -> None:
     _supervise()
     import jax
 
+    # To meet starts the backend, which reads the threads once.
+    limit_cpu_threads(values.get("cpu_threads"), batch=0)
     try:
         jax.distributed.initialize(
             address,
@@ -68,6 +74,9 @@ def join(flags: Any) -> None:
             f"{address or 'an address that JAX finds'}: {one_line(error)}"
         ) from error
     _joined = jax.process_count() > 1
+    if hasattr(os, "sched_getaffinity"):  # what a record will say of the threads
+        os.environ.setdefault("PJRT_NPROC", str(len(os.sched_getaffinity(0))))
+    wait_for_all("met")
     if not is_writer():
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
@@ -78,6 +87,8 @@ def _supervise() -> None:
     Where a host falls silent JAX aborts the others from a thread of its own, with a
     trail of addresses as the last thing that a user sees. JAX must not have started.
     """
+    global _thrown_away
+    _thrown_away = tempfile.mkdtemp(prefix="spec_jax_")
     child = os.fork()
     if child == 0:
         if sys.platform == "linux":  # ends with its parent, also when that is killed
@@ -86,6 +97,7 @@ def _supervise() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal tells the child too
     signal.signal(signal.SIGTERM, lambda number, _: os.kill(child, number))
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    shutil.rmtree(_thrown_away, ignore_errors=True)
     if status == -signal.SIGABRT:
         print(f"error: another host was lost: {_AGAIN}", file=sys.stderr)
         status = LOST_STATUS
@@ -125,15 +137,78 @@ def own_path(path: str | None, name: str) -> str | None:
     real = pathlib.Path(os.path.expanduser(path))
     own = str(path)
     if not is_writer():
-        folder = pathlib.Path(tempfile.mkdtemp(prefix="spec_jax_"))
+        folder = pathlib.Path(tempfile.mkdtemp(dir=_thrown_away))
         own = str(folder / real.name)
         if real.is_dir():
             shutil.copytree(real, own)
         else:
             for file in real.parent.glob(f".{real.name}.*.partial"):
                 shutil.copy(file, folder)
-    _check_same(_content(pathlib.Path(own)), path, name)
+    sizes = [int(size) for size in _of_all(_content(pathlib.Path(own)) % 2**31)]
+    if len(set(sizes)) > 1:
+        raise UsageError(
+            f"want {name} {path} on a disk that all hosts share, got contents of "
+            f"{sizes} bytes"
+        )
     return own
+
+
+def check_same(head: Mapping[str, Any]) -> None:
+    """Sees to it that all processes do the same; waits for all of them.
+
+    Hosts that were given other texts or settings would make rows of one batch of
+    them, or wait for each other without end.
+
+    Args:
+      head: what must be the same, by name; JSON can hold it.
+
+    Raises:
+      UsageError: on every host, if something differs; it is named.
+    """
+    if not _joined:
+        return
+    names = sorted(head)
+    values = _of_all(_codes(head))
+    differing = [
+        name for i, name in enumerate(names) if (values[:, i] != values[0, i]).any()
+    ]
+    if differing:
+        raise UsageError(
+            f"want the same run on every host, got other {', '.join(differing)}: "
+            "give all of them the same command and the same files"
+        )
+
+
+def _codes(head: Mapping[str, Any]) -> Any:
+    """A fingerprint of each value, as numbers [names, digits]."""
+    import numpy as np
+
+    from spec_jax.experiments.journal import digest
+
+    return np.array(
+        [list(digest({name: head[name]}).encode()) for name in sorted(head)]
+    )
+
+
+def wait_for_all(what: str) -> None:
+    """A barrier: returns when every process has come to it.
+
+    Args:
+      what: all have done; a name for messages.
+    """
+    if not _joined:
+        return
+    from jax.experimental import multihost_utils
+
+    multihost_utils.sync_global_devices(what)
+
+
+def _of_all(value: Any) -> Any:
+    """What every process has: whole numbers of 32 bits, with a leading axis of them."""
+    import numpy as np
+    from jax.experimental import multihost_utils
+
+    return multihost_utils.process_allgather(np.asarray(value, np.int32))
 
 
 def _content(path: pathlib.Path) -> int:
@@ -145,27 +220,11 @@ def _content(path: pathlib.Path) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-def _check_same(size: int, path: str, name: str) -> None:
-    """Raises UsageError unless all hosts have as much; waits for all of them."""
-    import jax.numpy as jnp
-    import numpy as np
-    from jax.experimental import multihost_utils
-
-    sizes = multihost_utils.process_allgather(jnp.int32(size % 2**31))
-    if len(set(np.asarray(sizes).tolist())) > 1:
-        raise UsageError(
-            f"want {name} {path} on a disk that all hosts share, got contents of "
-            f"{np.asarray(sizes).tolist()} bytes"
-        )
-
-
 def leave() -> None:
     """Waits until all processes are done."""
     if not _joined:
         return
-    from jax.experimental import multihost_utils
-
-    multihost_utils.sync_global_devices("end")
+    wait_for_all("end")
     import jax
 
     jax.distributed.shutdown()

@@ -36,6 +36,18 @@ def padded_batch(rows: NamedSharding, batch: int) -> int:
     return -(-batch // shards) * shards
 
 
+def on_every_host(values: Any) -> Any:
+    """A tree of arrays that this host can read, also where others have their parts."""
+
+    def one(value):
+        whole = not isinstance(value, jax.Array) or value.is_fully_addressable
+        if whole or value.is_fully_replicated:
+            return value
+        return multihost_utils.process_allgather(value, tiled=True)
+
+    return jax.tree.map(one, values)
+
+
 def run_sharded(
     program: Callable, algorithm: Algorithm, arguments: tuple, **static: int
 ) -> Any:

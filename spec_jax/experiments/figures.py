@@ -10,6 +10,7 @@ from jaxtyping import Float
 from spec_jax.core.sampling import SamplingPolicy
 from spec_jax.data.batches import pad
 from spec_jax.decoding.autoregressive import Autoregressive
+from spec_jax.decoding.sharded import on_every_host
 from spec_jax.decoding.speculative import Speculative
 from spec_jax.experiments.alpha import (
     Alpha,
@@ -87,7 +88,7 @@ def measured_along(
         np.array(counts + [0] * batch.padding),
         batch.keys,
     )
-    return jax.tree.map(lambda rows: rows[:members], found), counts
+    return jax.tree.map(lambda rows: rows[:members], on_every_host(found)), counts
 
 
 def _of(batch: InputBatch, decoded: Decoded) -> list[np.ndarray]:

@@ -14,6 +14,7 @@ from spec_jax.base import Algorithm
 from spec_jax.core.draws import gumbel, position_keys
 from spec_jax.decoding.autoregressive import Autoregressive
 from spec_jax.decoding.loop import Generation, generate
+from spec_jax.decoding.sharded import on_every_host
 from spec_jax.decoding.stats import Statistics
 from spec_jax.experiments.clock import Timing, time_call, time_in_turns
 from spec_jax.experiments.inputs import InputBatch
@@ -222,5 +223,5 @@ def _top_gap(algorithm: Autoregressive, params, inputs, before, key) -> float:
     if not policy.is_greedy():
         keys = position_keys(key, jnp.array([length]))
         scores = jnp.log(policy.probs(scores)) + gumbel(keys, scores.shape[0])[0]
-    top = np.sort(np.asarray(scores))[-2:]
+    top = np.sort(np.asarray(on_every_host(scores)))[-2:]
     return float(np.nan_to_num(top[1] - top[0]))  # JSON has no infinity

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from spec_jax.base import Decoder, DraftSource
@@ -15,6 +16,7 @@ from spec_jax.drafts import FixedLength, LengthPolicy
 from spec_jax.pairs.choices import draft_params, make_draft, noise_of
 from spec_jax.pairs.folders import resolve
 from spec_jax.pairs.tables import load_tables
+from spec_jax.partitioning import ShardedDecoder, place, replicated
 
 
 class Drafting:
@@ -112,6 +114,9 @@ class Drafting:
                     "`spec-jax data ngram` counts them, TABLES names them"
                 )
             tables = load_tables(resolve(self.tables), self.vocabulary)
+            if isinstance(self.target, ShardedDecoder):  # every device has them whole
+                whole = replicated(self.target.mesh)
+                tables = place(jax.tree.map(np.asarray, tables), whole)
         params = {
             "target": self.params["target"],
             "draft": draft_params(source, model, tables),
