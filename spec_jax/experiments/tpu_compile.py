@@ -356,14 +356,15 @@ class _Layout:
         if name == "draft":
             alone = dataclasses.replace(plain, target=self.pair.draft)
             params = {"target": self.params["draft"]}
-            return self._step(alone, params, self._fewest("draft"))
+            return self._step(alone, params, self._fewest("draft"), "draft")
         speculative = self.pair.speculative(gamma, policy)
         fewest = self._fewest("target") + gamma * self._fewest("draft")
         if name == "generate":
             return self._generation(speculative, fewest)
         return self._step(speculative, self.params, fewest)
 
-    def _step(self, algorithm, params, fewest: int) -> Program:
+    def _step(self, algorithm, params, fewest: int, judge: str = "target") -> Program:
+        """Of an algorithm whose target is the pair's `judge`."""
         batch, most = self.settings.batch, self.settings.new_tokens
 
         def init(params, inputs, key):
@@ -374,7 +375,7 @@ class _Layout:
         state = jax.eval_shape(init, params, self._inputs(), _key())
         placed = dataclasses.replace(
             place(state, replicated(self.mesh)),
-            target_cache=self._placed_cache("target", state.target_cache),
+            target_cache=self._placed_cache(judge, state.target_cache),
         )
         if state.draft_state is not None:
             cache = self._placed_cache("draft", state.draft_state.cache)

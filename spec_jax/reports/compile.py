@@ -1,8 +1,9 @@
 """Tables of compiled programs: what they move, and the speeds that follow from it."""
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 
-from spec_jax.core.paper import TABLE_2
+from spec_jax.core.paper import TABLE_2, SpeedRow
 from spec_jax.core.theory import speedup
 from spec_jax.experiments.chips import GIB
 from spec_jax.experiments.tpu_compile import CompileRecord
@@ -81,34 +82,57 @@ def transfers(records: Sequence[CompileRecord]) -> str:
     return markdown_table(headers, rows, ()) if rows else ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """A row of the paper's Table 2 from costs of compiled programs.
+
+    Attributes:
+      row: the paper's.
+      chips: their kind, and how many share the target.
+      by: peak, or likely: see `step_costs`.
+      c: of a draft step.
+      verify: the rest of a speculative step, in plain steps.
+    """
+
+    row: SpeedRow
+    chips: str
+    by: str
+    c: float
+    verify: float
+
+    @property
+    def speed(self) -> float:
+        """By theorem 3.8 with the paper's alpha and this cost of verification."""
+        return speedup(self.row.alpha, self.row.gamma, self.c, self.verify)
+
+
+def predictions(records: Sequence[CompileRecord]) -> list[Prediction]:
+    """Of pairs whose steps are all there, by chips and pair, in Table 2's order."""
+    found = []
+    pairs = dict.fromkeys(
+        (one.topology, one.num_partitions, one.pair) for one in records
+    )
+    for topology, chips, pair in pairs:
+        own = [
+            one
+            for one in records
+            if (one.topology, one.num_partitions, one.pair) == (topology, chips, pair)
+        ]
+        draft = pair.rpartition("+")[2]
+        name = topology.partition(":")[0] + ("" if chips == 1 else f", {chips} chips")
+        for by in ("peak", "likely"):
+            costs = step_costs(own, by == "likely")
+            if costs is not None:
+                found += [
+                    Prediction(row, name, by, *costs)
+                    for row in TABLE_2
+                    if row.draft == draft
+                ]
+    return found
+
+
 def costs(records: Sequence[CompileRecord]) -> str:
     """c, verification and Table 2's speeds, beside the paper's; '' if a step lacks."""
-    rows = []
-    for pair in dict.fromkeys(one.pair for one in records):
-        own = [one for one in records if one.pair == pair]
-        draft = pair.rpartition("+")[2]
-        for likely in (False, True):
-            found = step_costs(own, likely)
-            for row in TABLE_2 if found else ():
-                if row.draft == draft:
-                    c, verify = found
-                    speed = speedup(row.alpha, row.gamma, c, verify)
-                    rows.append(
-                        (
-                            row.task,
-                            draft,
-                            f"{row.temperature:g}",
-                            str(row.gamma),
-                            f"{row.alpha:.2f}",
-                            "likely" if likely else "peak",
-                            f"{c:.4f}",
-                            f"{row.c:.2f}",
-                            f"{verify:.3f}",
-                            f"{speed:.1f}",
-                            f"{row.expected:.1f}",
-                            f"{row.speed:.1f}",
-                        )
-                    )
     headers = (
         "task",
         "draft",
@@ -123,6 +147,23 @@ def costs(records: Sequence[CompileRecord]) -> str:
         "paper expects",
         "paper measured",
     )
+    rows = [
+        (
+            one.row.task,
+            one.row.draft,
+            f"{one.row.temperature:g}",
+            str(one.row.gamma),
+            f"{one.row.alpha:.2f}",
+            one.by,
+            f"{one.c:.4f}",
+            f"{one.row.c:.2f}",
+            f"{one.verify:.3f}",
+            f"{one.speed:.1f}",
+            f"{one.row.expected:.1f}",
+            f"{one.row.speed:.1f}",
+        )
+        for one in predictions(records)
+    ]
     return markdown_table(headers, rows, ()) if rows else ""
 
 

@@ -177,7 +177,8 @@ class Styles:
 def styles(results: Results) -> Styles:
     """For every draft of some results."""
     lines = (*results.records, *results.sweeps, *results.alphas, *results.choices)
-    return Styles([draft_name(line) for line in lines])
+    names = [draft_name(line) for line in lines]
+    return Styles(names + [one.pair.rpartition("+")[2] for one in results.compiled])
 
 
 def tasks(lines: Sequence) -> list[str]:

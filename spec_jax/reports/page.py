@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from spec_jax.core import paper
 from spec_jax.experiments.trace import TraceRecord
 from spec_jax.reports import (
+    compiled,
     decodes,
     drawing,
     figures,
@@ -157,6 +158,13 @@ def _sections(results: Results) -> list[Section]:
     chosen = html_tables.choices(results)
     by_draft = "".join(map(html_tables.markup, html_tables.table_3(results)))
     by_lenience = "".join(map(html_tables.markup, html_tables.table_5(results)))
+    on_chip = make(
+        "compiled",
+        "Table 2 on a chip that is not here",
+        "T5-XXL with its drafts, from programs that were compiled and not run.",
+        "",
+        pictures=drawn(compiled.by_compiler),
+    )
     shown = decodes.longest(results.traces)[:MOST_TEXTS]
     texts = "".join(map(_decoded, shown))
     return [
@@ -270,6 +278,7 @@ def _sections(results: Results) -> list[Section]:
             evaluate,
             pictures=drawn(payoff.by_cost),
         ),
+        *([on_chip] if on_chip.body else []),
         Section(
             "paper",
             "The paper's tables",

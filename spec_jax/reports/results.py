@@ -42,6 +42,7 @@ class Results:
       choices: of `choose-gamma` and `table2`.
       traces: of `trace`.
       sweeps: of `sweep`.
+      compiled: of `compile`.
       others: of forms that no table or picture is made of.
       files: that lines were read from.
       notes: what was passed over, a sentence each.
@@ -52,6 +53,7 @@ class Results:
     choices: tuple[Choice, ...] = ()
     traces: tuple[TraceRecord, ...] = ()
     sweeps: tuple[SweepRecord, ...] = ()
+    compiled: tuple[CompileRecord, ...] = ()
     others: tuple[JsonLine, ...] = ()
     files: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -84,6 +86,7 @@ def read_results(paths: Sequence[str | pathlib.Path]) -> Results:
         "choices": Choice,
         "traces": TraceRecord,
         "sweeps": SweepRecord,
+        "compiled": CompileRecord,
     }
     by_form = {
         name: tuple(line for line in lines if type(line) is form)

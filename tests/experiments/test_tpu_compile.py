@@ -20,7 +20,7 @@ from spec_jax.experiments.tpu_compile import (
 )
 from spec_jax.experiments.traffic import count_traffic
 from spec_jax.models.kv_cache import update_rows
-from spec_jax.models.t5 import T5Config
+from spec_jax.models.t5 import T5Config, T5Decoder
 from spec_jax.pairs import load_pair
 
 TOPOLOGY = "v4:2x2x1"
@@ -191,6 +191,18 @@ def test_a_product_moves_what_it_must():
     matrices = 3 * size * size * 2
     assert matrices <= traffic.bytes <= 1.01 * matrices
     assert traffic.operations == pytest.approx(3 * 2 * 8 * size * size, rel=0.01)
+
+
+@pytest.mark.needs_libtpu
+def test_a_draft_whose_heads_do_not_divide_is_whole_on_each_chip():
+    config = dataclasses.replace(DRAFT, num_heads=3)
+    pair = dataclasses.replace(tiny_pair(), draft=T5Decoder(config))
+    pair.params["draft"] = pair.draft.param_shapes()
+    settings = dataclasses.replace(SETTINGS, num_partitions=4)
+    record = compile_program(pair, settings, "draft")
+    alone = compile_program(pair, SETTINGS, "draft")
+    assert record.fewest_bytes == alone.fewest_bytes
+    assert record.collectives == ()
 
 
 def weights(name):

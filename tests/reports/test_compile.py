@@ -6,8 +6,12 @@ import pytest
 
 from spec_jax.core.theory import speedup
 from spec_jax.experiments.tpu_compile import CompileRecord
-from spec_jax.reports.compile import markdown, step_costs
-from spec_jax.reports.results import read_results
+from spec_jax.reports.compile import markdown, predictions, step_costs
+from spec_jax.reports.compiled import by_compiler
+from spec_jax.reports.drawing import Box, Marker
+from spec_jax.reports.figures import styles
+from spec_jax.reports.page import report
+from spec_jax.reports.results import Results, read_results
 
 STEP = CompileRecord(
     pair="t5_1_1_xxl+small",
@@ -84,4 +88,38 @@ def test_transfers_are_counted_by_shape():
 def test_a_line_is_read_back(tmp_path):
     path = tmp_path / "compile.jsonl"
     path.write_text(STEP.to_json() + "\n", "utf-8")
-    assert read_results([path]).others == (STEP,)
+    assert read_results([path]).compiled == (STEP,)
+
+
+def test_the_picture_has_bars_of_the_peak_and_markers_of_the_cycles():
+    records = [
+        step("plain", 12 * 10**9),
+        step("draft", 12 * 10**7, cycles=524_520),
+        step("speculative", 13 * 10**9, cycles=14 * 10**6),
+    ]
+    every = predictions(records)
+    rows = [one.row for one in every if one.by == "peak"]
+    assert [(row.task, row.draft) for row in rows] == [("EnDe", "small")] * 2 + [
+        ("CNN/DM", "small")
+    ] * 2
+    results = Results(compiled=tuple(records))
+    first, second = by_compiler(results, styles(results))
+    assert (first.name, second.name) == ("compiled-v4-EnDe", "compiled-v4-CNN_DM")
+    shapes = first.drawing.shapes
+    bars = [shape for shape in shapes if isinstance(shape, Box)]
+    known = [
+        one for one in shapes if isinstance(one, Marker) and one.shape == "diamond"
+    ]
+    ours = [
+        one
+        for one in shapes
+        if isinstance(one, Marker) and one.tip and one not in known
+    ]
+    assert len(bars) == len(ours) == 2
+    for bar, marker in zip(bars, ours, strict=True):
+        assert marker.x < bar.x + bar.width  # cycles make it slower than the peak
+    assert "compiled-v4-EnDe" in {one.name for one in report(results).pictures}
+    tips = [one.tip for one in known if one.tip]
+    assert tips == ["the paper measured 3.4", "the paper measured 2.6"]
+    four = [dataclasses.replace(one, num_partitions=4) for one in records]
+    assert {one.chips for one in predictions(records + four)} == {"v4", "v4, 4 chips"}
