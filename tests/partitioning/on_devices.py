@@ -14,10 +14,20 @@ import numpy as np
 
 from spec_jax import ModelDraft, SamplingPolicy, Speculative, generate, stream, trace
 from spec_jax.checkpoints import load_params, orbax, save_weights
+from spec_jax.core.rules import BlockRule
 from spec_jax.decoding.sharded import ShardedStep
+from spec_jax.drafts import BigramDraft, PromptLookupDraft
 from spec_jax.models.t5 import T5Config, T5Decoder
-from spec_jax.partitioning import ShardedDecoder, make_mesh, replicated_rules
+from spec_jax.partitioning import (
+    ShardedDecoder,
+    make_mesh,
+    place,
+    replicated,
+    replicated_rules,
+    standard_logical_axis_rules,
+)
 from spec_jax.partitioning.placement import bytes_per_device
+from spec_jax.training.tables import count_tables
 
 SHAPE = {
     "vocab_size": 520,
@@ -30,7 +40,7 @@ SHAPE = {
     "logits_via_embedding": False,
     "dtype": "float32",
 }
-ROWS, NEW, GAMMA = 6, 10, 3
+ROWS, NEW, GAMMA, LIMIT = 6, 10, 3, 510
 TARGET = T5Decoder(T5Config(num_decoder_layers=2, **SHAPE))
 DRAFT = T5Decoder(T5Config(num_decoder_layers=1, **SHAPE))
 
@@ -51,13 +61,18 @@ for part in ("logits_dense", "layers_0", "relpos_bias"):
     PARAMS["draft"]["decoder"][part] = PARAMS["target"]["decoder"][part]
 
 
+def policy(temperature):
+    return SamplingPolicy(temperature=temperature, vocab_limit=LIMIT)
+
+
 def algorithm(target, draft, temperature):
-    policy = SamplingPolicy(temperature=temperature, vocab_limit=510)
-    return Speculative(target, ModelDraft(draft, policy, GAMMA), policy)
+    same = policy(temperature)
+    return Speculative(target, ModelDraft(draft, same, GAMMA), same)
 
 
-def on_mesh(mesh):
-    target = ShardedDecoder(TARGET, mesh)
+def on_mesh(mesh, parameter_partitioning_dims=1):
+    rules = standard_logical_axis_rules(1, parameter_partitioning_dims)
+    target = ShardedDecoder(TARGET, mesh, rules)
     draft = ShardedDecoder(DRAFT, mesh, replicated_rules())
     params = {
         "target": target.place(PARAMS["target"]),
@@ -67,17 +82,31 @@ def on_mesh(mesh):
 
 
 def arguments(rows):
-    inputs = np.random.default_rng(1).integers(2, 510, (rows, 8)).astype(np.int32)
+    inputs = np.random.default_rng(1).integers(2, LIMIT, (rows, 8)).astype(np.int32)
     return inputs, np.zeros((rows, 1), np.int32), jax.random.key(7)
 
 
 def decoded(target, draft, params, temperature, rows=ROWS):
-    out = generate(
-        algorithm(target, draft, temperature),
-        params,
-        *arguments(rows),
-        max_new_tokens=NEW,
-    )
+    return decoded_by(algorithm(target, draft, temperature), params, rows)
+
+
+def with_other_drafts(target, params, tables):
+    """A table's tokens judged by blocks at temperature 1, and copies at 0."""
+    plans = {
+        "bigram": Speculative(
+            target, BigramDraft(LIMIT, policy(1.0), GAMMA), policy(1.0), BlockRule()
+        ),
+        "lookup": Speculative(target, PromptLookupDraft(GAMMA), policy(0.0)),
+    }
+    drafts = {"bigram": tables, "lookup": None}
+    return {
+        name: decoded_by(plan, {"target": params, "draft": drafts[name]})
+        for name, plan in plans.items()
+    }
+
+
+def decoded_by(plan, params, rows=ROWS):
+    out = generate(plan, params, *arguments(rows), max_new_tokens=NEW)
     return {
         "tokens": np.asarray(out.tokens).tolist(),
         "histogram": np.asarray(out.stats.histogram).tolist(),
@@ -106,11 +135,11 @@ def step_program(target, draft, params, temperature):
     one = np.ones(ROWS + 2, np.int32)
     programs = ShardedStep(algorithm(target, draft, temperature), NEW + 1)
     state = programs.start(params, inputs, prompt, one, key, NEW * one, None)
-    text = programs.lower(params, state).compile().as_text()
+    program = programs.lower(params, state).compile()
     cache = state.target_cache.own[0][0]
-    programs.step(params, state)
+    program(params, state)
     return {
-        "collectives": collectives(text),
+        "collectives": collectives(program.as_text()),
         "cache": str(cache.sharding.spec),
         "tokens": str(state.tokens.sharding.spec),
         "donated": cache.is_deleted(),
@@ -133,23 +162,21 @@ def collectives(text):
 
 
 def restored(folder, meshes):
-    """Of checkpoints saved on one mesh and read on another: equal, and how much."""
-    whole = {"written on one": PARAMS["target"]}
-    save_weights(folder / "params.safetensors", PARAMS["target"])
+    """Of checkpoints saved on one mesh and read on another: whether they are equal."""
+    params = PARAMS["draft"]
+    save_weights(folder / "params.safetensors", params)
     found = {}
     for name, mesh in meshes.items():
-        placed = ShardedDecoder(TARGET, mesh).place(PARAMS["target"])
-        orbax.save(folder / name, placed)
-        whole[name] = placed
+        orbax.save(folder / name, ShardedDecoder(DRAFT, mesh).place(params))
     paths = [folder / "params.safetensors", *(folder / name for name in meshes)]
     for path in paths:
         for name, mesh in meshes.items():
-            wanted = ShardedDecoder(TARGET, mesh).place(TARGET.param_shapes())
+            wanted = ShardedDecoder(DRAFT, mesh).place(DRAFT.param_shapes())
             got = load_params(path, wanted)
             same = jax.tree.map(
                 lambda a, b, c: np.array_equal(a, b) and a.sharding == c.sharding,
                 got,
-                PARAMS["target"],
+                params,
                 wanted,
             )
             found[f"{path.name} on {name}"] = all(jax.tree.leaves(same))
@@ -182,11 +209,21 @@ def main(folder):
     }
     report["watched"] = watched(*on_mesh(eight["4x2"]))
     report["restored"] = restored(folder, eight)
-    _, _, params = on_mesh(eight["1x8"])
-    report["bytes"] = [
-        bytes_per_device(params["target"]),
-        4 * sum(leaf.size for leaf in jax.tree.leaves(PARAMS["target"])),
+    divided = on_mesh(eight["4x2"], parameter_partitioning_dims=2)
+    report["embed divided"] = decoded(*divided, 1.0)
+    tables = count_tables(report["one"][1.0]["tokens"], LIMIT)
+    target, _, params = on_mesh(eight["4x2"])
+    report["other drafts"] = [
+        with_other_drafts(TARGET, PARAMS["target"], tables),
+        with_other_drafts(
+            target, params["target"], place(tables, replicated(eight["4x2"]))
+        ),
     ]
+    report["bytes"] = {
+        "whole": 4 * sum(leaf.size for leaf in jax.tree.leaves(PARAMS["target"])),
+        "1x8": bytes_per_device(on_mesh(eight["1x8"])[2]["target"]),
+        "embed divided": bytes_per_device(divided[2]["target"]),
+    }
     print(json.dumps(report))
 
 

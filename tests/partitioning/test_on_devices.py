@@ -51,13 +51,17 @@ def test_the_texts_differ_and_some_drafts_are_accepted(report):
     greedy = report["one"]["0.0"]
     assert len({tuple(row) for row in greedy["tokens"]}) > 3
     assert greedy != report["one"]["1.0"]
-    accepted = sum(
+    assert accepted(greedy) > 0
+
+
+def accepted(decoded):
+    """Drafted tokens that were, of all rows."""
+    return sum(
         i * n
-        for row in greedy["histogram"]
+        for row in decoded["histogram"]
         for drafted in row
         for i, n in enumerate(drafted)
     )
-    assert accepted > 0
 
 
 @pytest.mark.slow
@@ -73,6 +77,19 @@ def test_trace_and_stream_are_the_same(report):
     assert watched["trace"] == greedy
     for row, count, expected in zip(watched["stream"], watched["emitted"], greedy):
         assert row == expected[:count]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draft", ["bigram", "lookup"])
+def test_tables_copies_and_blocks_are_the_same_on_a_mesh(report, draft):
+    one, mesh = (decoded[draft] for decoded in report["other drafts"])
+    assert accepted(one) > 0
+    assert mesh == one
+
+
+@pytest.mark.slow
+def test_the_embedding_axis_may_be_divided_too(report):
+    assert report["embed divided"] == report["one"]["1.0"]
 
 
 @pytest.mark.slow
@@ -116,5 +133,6 @@ def test_checkpoints_of_any_mesh_are_restored_on_any_other(report):
 
 @pytest.mark.slow
 def test_a_device_holds_its_part_alone(report):
-    part, whole = report["bytes"]
-    assert part < whole / 7
+    found = report["bytes"]
+    assert found["1x8"] < found["whole"] / 7
+    assert found["embed divided"] < found["whole"] / 7
