@@ -69,6 +69,8 @@ def run_sharded(
     """
     rows = rows_of(algorithm)
     params, *rest = arguments
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(params)):
+        return program(algorithm, *arguments, **static)  # part of another program
     check_placed(params, rows)
     static["batch"] = rest[1].shape[0]
     placed = (params, *place_arguments(rows, tuple(rest)))

@@ -133,9 +133,10 @@ def test_a_product_of_one_row_is_left_to_the_matrix_units():
 
 
 @pytest.mark.needs_libtpu
-def test_over_four_chips_no_vocabulary_is_gathered():
+@pytest.mark.parametrize("program", ["speculative", "generate"])
+def test_over_four_chips_no_vocabulary_is_gathered(program):
     settings = dataclasses.replace(SETTINGS, num_partitions=4)
-    record = compile_program(tiny_pair(), settings, "speculative")
+    record = compile_program(tiny_pair(), settings, program)
     assert record.collectives
     activations = (SETTINGS.gamma + 1) * TARGET.emb_dim * 4
     assert max(one["bytes"] for one in record.collectives) <= activations
