@@ -107,27 +107,30 @@ class Prediction:
 
 
 def predictions(records: Sequence[CompileRecord]) -> list[Prediction]:
-    """Of pairs whose steps are all there, by chips and pair, in Table 2's order."""
+    """Of pairs whose steps are all there, by chips and pair, in Table 2's order.
+
+    A row takes the steps of its temperature, or where those are not there of another.
+    """
+    groups: dict[tuple, dict[float, list[CompileRecord]]] = {}
+    for one in records:
+        place = one.topology, one.num_partitions, one.pair
+        by_temperature = groups.setdefault(place, {})
+        by_temperature.setdefault(one.temperature, []).append(one)
     found = []
-    pairs = dict.fromkeys(
-        (one.topology, one.num_partitions, one.pair) for one in records
-    )
-    for topology, chips, pair in pairs:
-        own = [
-            one
-            for one in records
-            if (one.topology, one.num_partitions, one.pair) == (topology, chips, pair)
-        ]
+    for (topology, chips, pair), by_temperature in groups.items():
         draft = pair.rpartition("+")[2]
         name = topology.partition(":")[0] + ("" if chips == 1 else f", {chips} chips")
         for by in ("peak", "likely"):
-            costs = step_costs(own, by == "likely")
-            if costs is not None:
-                found += [
-                    Prediction(row, name, by, *costs)
-                    for row in TABLE_2
-                    if row.draft == draft
-                ]
+            known: dict[float, tuple[float, float]] = {}
+            for temperature, own in by_temperature.items():
+                measured = step_costs(own, by == "likely")
+                if measured is not None:
+                    known[temperature] = measured
+            for row in TABLE_2 if known else ():
+                if row.draft == draft:
+                    other = next(iter(known.values()))
+                    pair_costs = known.get(row.temperature, other)
+                    found.append(Prediction(row, name, by, *pair_costs))
     return found
 
 

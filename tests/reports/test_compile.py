@@ -121,5 +121,9 @@ def test_the_picture_has_bars_of_the_peak_and_markers_of_the_cycles():
     assert "compiled-v4-EnDe" in {one.name for one in report(results).pictures}
     tips = [one.tip for one in known if one.tip]
     assert tips == ["the paper measured 3.4", "the paper measured 2.6"]
+    warm = [dataclasses.replace(one, temperature=1.0) for one in records]
+    warm[1] = dataclasses.replace(warm[1], bytes_read=24 * 10**7)
+    costs = {one.row.temperature: one.c for one in predictions(records + warm)[:2]}
+    assert costs == {0: pytest.approx(0.01), 1: pytest.approx(0.02)}
     four = [dataclasses.replace(one, num_partitions=4) for one in records]
     assert {one.chips for one in predictions(records + four)} == {"v4", "v4, 4 chips"}
