@@ -244,7 +244,10 @@ class _Counter:
         results, fused = _results(one), self._fused(one)
         for at, buffer in enumerate(results):
             made = self._maker(one, computation, fused, at)[1].opcode
-            if not buffer.space and made not in UPDATES + _PRODUCTS:
+            is_new = made in UPDATES + _PRODUCTS or (
+                fused and _is_product(self.module, fused, _element(fused, at))
+            )
+            if not buffer.space and not is_new:
                 self._notice_copy(one, computation, buffer, times, known)
         if not self.is_counting:
             return
@@ -316,6 +319,29 @@ class _Counter:
                     Copy(one.name, source, buffer.bytes, times, array.space != 0)
                 )
                 return
+
+
+def _element(fused: Computation, at: int) -> Instruction:
+    """What a fusion's result of that number is made by."""
+    root = fused.root
+    return fused.instructions[root.operands[at]] if root.opcode == "tuple" else root
+
+
+def _is_product(module: Module, fused: Computation, made: Instruction) -> bool:
+    """Whether a matrix product is among what a value of a fusion is made of."""
+    waiting, seen = [made], {made.name}
+    while waiting:
+        one = waiting.pop()
+        if one.opcode in _PRODUCTS:
+            return True
+        if one.opcode == "fusion":
+            inner = module.computations[one.calls("calls")[0]]
+            if _is_product(module, inner, inner.root):
+                return True
+        new = [name for name in one.operands if name not in seen]
+        seen.update(new)
+        waiting += [fused.instructions[name] for name in new]
+    return False
 
 
 def _results(one: Instruction) -> tuple[Buffer, ...]:

@@ -238,14 +238,27 @@ def test_what_a_loop_carries_has_a_name_and_its_copies_are_noticed():
 
 
 def test_a_product_as_large_as_its_weight_is_no_copy():
-    traffic = count_traffic(
-        program(
-            argument(0, "x"),
-            argument(1, "w"),
-            f"ROOT %dot = bf16[256,256]{HBM} dot(%p0, %p1), lhs_contracting_dims={{1}}",
-        )
-    )
-    assert not traffic.copies
+    square = f"bf16[256,256]{HBM}"
+    product = "dot(%p0, %p1), lhs_contracting_dims={1}"
+    arguments = argument(0, "x"), argument(1, "w")
+    assert not count_traffic(
+        program(*arguments, f"ROOT %d = {square} {product}")
+    ).copies
+    fused = f"""
+%fused (p0: bf16[256,256], p1: bf16[256,256]) -> (bf16[256,256], bf16[256,256]) {{
+  %p0 = {square} parameter(0)
+  %p1 = {square} parameter(1)
+  %d = {square} {product}
+  %half = {square} negate(%d)
+  %cast = {square} negate(%p1)
+  ROOT %both = ({square}, {square}) tuple(%half, %cast)
+}}
+"""
+    both = f"ROOT %f = ({square}, {square}) fusion(%p0, %p1), kind=kLoop, calls=%fused"
+    (copy,) = count_traffic(program(*arguments, both, before=fused)).copies
+    assert copy.instruction == "f"
+    alone = fused.replace("tuple(%half, %cast)", "tuple(%half, %d)")
+    assert not count_traffic(program(*arguments, both, before=alone)).copies
 
 
 def test_cycles_are_those_that_the_compiler_wrote():
