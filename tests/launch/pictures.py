@@ -13,7 +13,7 @@ import tempfile
 from tests.reports.browser import Browser
 
 COLAB = pathlib.Path(__file__).resolve().parents[2] / "launch" / "colab"
-WIDTH = 800
+WIDTH = 960
 SET_FORMULAS = """
 window.MathJax && MathJax.Hub && new Promise(done => MathJax.Hub.Queue(
   ["setRenderer", MathJax.Hub, "NativeMML"], ["Rerender", MathJax.Hub], () => done(1)))
