@@ -1,5 +1,7 @@
 from jax.sharding import PartitionSpec as P
 
+from spec_jax.decoding.sharded import check_placed
+from spec_jax.pairs import load_pair
 from spec_jax.partitioning import Partitioner, mesh_axes, replicated_rules
 
 
@@ -20,3 +22,18 @@ def test_nothing_is_divided_unless_told():
     assert dict(Partitioner(num_partitions=1).mesh().shape) == {"data": 8, "model": 1}
     submesh = Partitioner(model_parallel_submesh=(1, 2))
     assert dict(submesh.mesh().shape) == {"data": 4, "model": 2}
+
+
+def test_tables_lie_whole_on_the_mesh_of_their_target():
+    folder = "spec_jax://pretrained"
+    pair = load_pair(
+        f"{folder}/target",
+        f"{folder}/draft",
+        f"{folder}/vocabulary.model",
+        tables=f"{folder}/ngram.safetensors",
+        partitioner=Partitioner(num_partitions=2),
+    )
+    for source in ("bigram", "chain"):
+        params = pair.using(source).params
+        check_placed(params, pair.target.rows)
+    assert all(leaf.is_fully_replicated for leaf in params["draft"]["inner"].values())
