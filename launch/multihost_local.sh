@@ -89,9 +89,25 @@ if [ "$dry_run" = 0 ]; then
 fi
 
 pids=()
+# running: how many are.
+running() {
+  local pid count=0
+  for pid in ${pids[@]+"${pids[@]}"}; do
+    if kill -0 "$pid" 2>/dev/null; then count=$((count + 1)); fi
+  done
+  printf '%d\n' "$count"
+}
+
+# JAX catches TERM as notice of a preemption, and a process goes on: so KILL follows.
 stop_all() {
-  local pid
-  for pid in ${pids[@]+"${pids[@]}"}; do kill "$pid" 2>/dev/null || true; done
+  local pid signal
+  for signal in TERM KILL; do
+    for pid in ${pids[@]+"${pids[@]}"}; do kill "-$signal" "$pid" 2>/dev/null || true; done
+    for _ in 1 2 3 4 5 6; do
+      if [ "$(running)" = 0 ]; then return; fi
+      sleep 0.5
+    done
+  done
 }
 trap 'stop_all; wait; exit 130' INT
 trap 'stop_all; wait; exit 143' TERM
@@ -109,15 +125,6 @@ for ((i = 0; i < processes; i++)); do
   pids+=("$!")
 done
 if [ "$dry_run" = 1 ]; then exit 0; fi
-
-# running: how many are; the statuses of those that ended are asked for below.
-running() {
-  local pid count=0
-  for pid in "${pids[@]}"; do
-    if kill -0 "$pid" 2>/dev/null; then count=$((count + 1)); fi
-  done
-  printf '%d\n' "$count"
-}
 
 status=0 asked=() left="$grace"
 for ((i = 0; i < processes; i++)); do asked+=(0); done

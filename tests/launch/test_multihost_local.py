@@ -16,6 +16,7 @@ if [ "$1" = -c ]; then echo 4567; exit; fi
 index="${@: -1}"; index="${index#*=}"
 printf '%s\\n' "$JAX_PLATFORMS" "$XLA_FLAGS" "$@" >"$FOLDER/words$index"
 echo "output of $index"
+if [ -n "$DEAF" ]; then trap "" TERM; fi
 case "$index" in 1) sleep "$SLEEP"; exit "$STATUS" ;; *) exec sleep "$OTHERS" ;; esac
 """
 
@@ -29,7 +30,7 @@ def run(tmp_path):
     def call(*words, status=0, sleep=0, others=0, **more):
         env = {"SPEC_JAX_PYTHON": str(python), "FOLDER": str(tmp_path), "XLA_FLAGS": ""}
         env |= {"STATUS": str(status), "SLEEP": str(sleep), "OTHERS": str(others)}
-        env |= {"TMPDIR": str(tmp_path)}
+        env |= {"TMPDIR": str(tmp_path), "DEAF": ""}
         return subprocess.run(
             ["bash", str(SCRIPT), *words],
             env=os.environ | env | more,
@@ -76,6 +77,13 @@ def test_processes_that_wait_for_a_lost_one_are_stopped(run):
     ended = run("--grace=1", "demo", status=9, others=50)
     assert ended.returncode == 9
     assert "did not end within 1 s" in ended.stderr
+
+
+def test_a_process_that_takes_term_for_news_is_killed(run):
+    """As JAX's do once they know of each other."""
+    ended = run("--grace=0", "demo", status=9, others=50, DEAF="1")
+    assert ended.returncode == 9
+    assert "process 0 ended with status 137" in ended.stderr
 
 
 def test_a_python_that_is_none_is_told_in_a_line(run):
