@@ -14,12 +14,8 @@ from spec_jax.cli import hosts
 from spec_jax.cli.commands import Command, find_command
 from spec_jax.cli.errors import UsageError, one_line
 from spec_jax.cli.flags import flag_bindings, parse_flags
-from spec_jax.cli.runtime import (
-    abandon_stdout,
-    ask_libtpu,
-    prepare_streams,
-    silence,
-)
+from spec_jax.cli.runtime import abandon_stdout, prepare_streams, silence
+from spec_jax.decoding.tpu import ask_libtpu
 
 INTERNAL_STATUS = 1
 USAGE_STATUS = 2

@@ -34,17 +34,6 @@ def limit_cpu_threads(asked: int | None, batch: int) -> None:
         os.environ.setdefault("PJRT_NPROC", "1")
 
 
-def ask_libtpu() -> None:
-    """Has all programs compiled for a TPU as decoding wants them.
-
-    A LIBTPU_INIT_ARGS from outside, also an empty one, is left alone. Call it before
-    JAX computes.
-    """
-    from spec_jax.decoding.tpu import LIBTPU_INIT_ARGS
-
-    os.environ.setdefault("LIBTPU_INIT_ARGS", LIBTPU_INIT_ARGS)
-
-
 def start_backend() -> None:
     """Starts what JAX computes on.
 

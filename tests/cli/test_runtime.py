@@ -4,7 +4,8 @@ import jax
 import pytest
 
 from spec_jax.cli.decoding import fastest_dtypes, load_both
-from spec_jax.cli.runtime import ask_libtpu, limit_cpu_threads
+from spec_jax.cli.runtime import limit_cpu_threads
+from spec_jax.decoding.tpu import ask_libtpu
 
 
 @pytest.fixture
