@@ -98,7 +98,7 @@ running() {
   printf '%d\n' "$count"
 }
 
-# JAX catches TERM as notice of a preemption, and a process goes on: so KILL follows.
+# A process that goes on after TERM, as one does in a long compilation, gets KILL.
 stop_all() {
   local pid signal
   for signal in TERM KILL; do

@@ -57,6 +57,9 @@ def join(flags: Any) -> None:
     _supervise()
     import jax
 
+    # Else TERM, which a slice about to be taken away sends, ends no process: JAX keeps
+    # it as a notice for training loops. Here any moment is good for an end.
+    jax.config.update("jax_enable_preemption_service", False)
     # To meet starts the backend, which reads the threads once.
     limit_cpu_threads(values.get("cpu_threads"), batch=0)
     try:

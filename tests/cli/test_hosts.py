@@ -162,6 +162,23 @@ def test_generate_draws_the_tokens_of_one_process(start, pair_flags, tmp_path):
     assert len({row["prediction"] for row in rows(out)}) == len(TEXTS)
 
 
+@pytest.mark.slow
+def test_a_host_that_is_told_to_end_ends(start, pair_flags, tmp_path):
+    """As where a slice is about to be taken away: JAX would keep it as a notice."""
+    (tmp_path / "texts").write_text("\n".join(TEXTS) + "\n")
+    first, second = start(
+        *("generate", *pair_flags, "--batch_size=2", "--max_new_tokens=8"),
+        *(f"--input_file={tmp_path / 'texts'}", f"--output_file={tmp_path / 'out'}"),
+    )
+    while not list(tmp_path.glob(".out.*.partial")):
+        time.sleep(0.05)
+        assert first.poll() is None, said(tmp_path)
+    second.terminate()
+    assert second.wait(timeout=20) == 128 + signal.SIGTERM
+    assert first.wait(timeout=600) == 3
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     "flags, wanted",
     [
