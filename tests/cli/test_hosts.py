@@ -21,7 +21,7 @@ from spec_jax.experiments.costs import StepCosts
 
 ROOT = pathlib.Path(__file__).parents[2]
 TEXTS = [f"{verb} the {noun}." for verb in ("Save", "Print") for noun in ("file", "x")]
-EXAMPLES = 6
+EXAMPLES = 3
 SHAPES = [
     "--gin.TASK_FEATURE_LENGTHS={'inputs': 64, 'targets': 6}",
     "--gin.BATCH_SIZE=2",  # fewer than the devices' rows: some are padding
@@ -39,6 +39,17 @@ TIMES = set(
     "warnings cpu_threads run".split()
 )
 ROUNDED = {"alpha", "alpha_stderr", "betas"}
+
+
+# The command line, which takes few of the times that it would take: over a network
+# of two processes on one machine a step is slow, and times are not compared.
+FEW_TIMES = """
+import sys
+from spec_jax.cli.main import main
+from spec_jax.experiments import costs
+costs.step_costs.__kwdefaults__.update(iterations=2, repeats=1)
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +81,7 @@ def start(environment, tmp_path):
         both.clear()
         for index in (0, 1):
             place = (f"--coordinator_address=localhost:{port}", "--process_count=2")
-            command = [sys.executable, "-m", "spec_jax.cli", *map(str, words), *place]
+            command = [sys.executable, "-c", FEW_TIMES, *map(str, words), *place]
             with open(tmp_path / f"log{index}", "w") as log:
                 both.append(
                     subprocess.Popen(
