@@ -62,10 +62,12 @@ from IPython.display import HTML, Image, Markdown, display
 from IPython.utils.capture import capture_output
 
 from spec_jax.cli.main import main
+from spec_jax.decoding.tpu import ask_libtpu
 from spec_jax.reports import figures, html_tables, overview
 from spec_jax.reports.png import png
 from spec_jax.reports.results import read_results
 
+ask_libtpu()  # how a TPU's programs are compiled, before JAX starts
 TABLES = (
     "<style>.scroll{overflow-x:auto}.scroll td{white-space:nowrap}"
     ".scroll th,.scroll td:last-child{white-space:normal}"
