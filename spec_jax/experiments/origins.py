@@ -94,13 +94,12 @@ def carried(loop: Instruction, sources: tuple[str, ...]) -> tuple[str, ...]:
 def _leaves_before(whole: Instruction, index: int) -> int:
     """Arrays of a tuple before its element of that number."""
     depth, element, count = 0, 0, 0
-    for at, sign in enumerate(whole.shape):
+    for sign in whole.shape:
         depth += {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}.get(sign, 0)
         if sign == "," and depth == 1:
             element += 1
         if sign == "[" and element < index:
             count += 1
-        del at
     return count
 
 

@@ -44,6 +44,7 @@ def main():
             page.write_text(html, "utf-8")
             browser.open(page, WIDTH)
             browser.evaluate(SET_FORMULAS)
+            browser.evaluate("document.getElementById('MathJax_Message')?.remove()")
             # As a reader who has drawn some.
             browser.evaluate(
                 "[...document.querySelectorAll('button')]"
