@@ -278,7 +278,7 @@ def compile_program(pair: Pair, settings: CompileSettings, name: str) -> Compile
     memory = compiled.memory_analysis()
     moved: dict[str, int] = {}
     for source, size in traffic.by_source().items():
-        group = _group(source)
+        group = _group(source, "draft" if name == "draft" else "target")
         moved[group] = moved.get(group, 0) + size
     return CompileRecord(
         pair=pair.name,
@@ -460,13 +460,13 @@ def _key() -> Any:
     return jax.eval_shape(lambda: jax.random.key(0))
 
 
-def _group(source: str) -> str:
-    """What an argument of the program is, by its path."""
+def _group(source: str, judge: str) -> str:
+    """What an argument of a program is, by its path; `judge` has a target's place."""
     if not source:
         return "intermediate"
     if source.startswith("carried"):
         return "carried"
-    whose = "draft" if "draft" in source else "target"
+    whose = "draft" if "draft" in source else judge
     if "cache" in source:
         return f"{whose} caches"
     return f"{whose} weights" if source.startswith("params") else "state"

@@ -203,6 +203,8 @@ def test_a_draft_whose_heads_do_not_divide_is_whole_on_each_chip():
     record = compile_program(pair, settings, "draft")
     alone = compile_program(pair, SETTINGS, "draft")
     assert record.fewest_bytes == alone.fewest_bytes
+    assert record.moved["draft weights"] > 0
+    assert not any(name.startswith("target") for name in record.moved)
     assert record.collectives == ()
 
 
