@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every test: once with the annotations of the mathematics checked at run
-# time, then all of them, slow ones included.
+# Runs every test: first those of the mathematics, but for slow ones, with annotations
+# checked at run time, then all others.
 #
 #   bash launch/test.sh                     everything
 #   bash launch/test.sh tests/core -k law   one pytest run with these arguments
@@ -26,8 +26,8 @@ fi
 prepare_browser
 status=0
 stage "tests of the mathematics, annotations checked at run time" \
-  run_pytest --jaxtyping-packages=spec_jax,beartype.beartype -m "not slow" \
-  tests/core tests/decoding tests/drafts || status=$?
+  run_pytest --jaxtyping-packages=spec_jax,beartype.beartype \
+  -m "mathematics and not slow" || status=$?
 # Last, so that its counts are the last lines.
-run_pytest --durations=15 || status=$?
+run_pytest --durations=15 -m "slow or not mathematics" || status=$?
 exit "$status"

@@ -36,7 +36,14 @@ OPTIONAL_SETS = {
 }
 
 
+MATHEMATICS = ("core", "decoding", "drafts")
+"""Folders whose quick tests launch/test.sh runs with annotations checked."""
+
+
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.relative_to(pathlib.Path(__file__).parent).parts[0] in MATHEMATICS:
+            item.add_marker("mathematics")
     for marker, available in OPTIONAL_SETS.items():
         if available():
             continue

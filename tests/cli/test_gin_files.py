@@ -139,6 +139,8 @@ def command_line(name):
             "partitioning": "generate",
             "choose_gamma": "choose-gamma",
         }[stem]
+    if stem.endswith("_xxl"):
+        given += shallow(name)
     if stem == "train":
         given.append("--gin_file=models/shipped_draft.gin")
     if stem == "evaluate_checkpoints":
