@@ -26,8 +26,8 @@ fi
 prepare_browser
 status=0
 stage "tests of the mathematics, annotations checked at run time" \
-  run_pytest --jaxtyping-packages=spec_jax,beartype.beartype \
-  -m "mathematics and not slow" || status=$?
+  run_pytest --jaxtyping-packages=spec_jax,beartype.beartype -m "not slow" \
+  tests/core tests/decoding tests/drafts || status=$?
 # Last, so that its counts are the last lines.
 run_pytest --durations=15 -m "slow or not mathematics" || status=$?
 exit "$status"
