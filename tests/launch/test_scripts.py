@@ -1,5 +1,6 @@
 """The scripts themselves: clean, and doing only what they say."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -75,3 +76,14 @@ def test_a_stage_reports_its_time_and_passes_its_status_on():
     run = stage("failing", "sh", "-c", "exit 3")
     assert run.returncode == 3
     assert "(failed, status 3)" in run.stdout
+
+
+def test_no_test_is_left_out_of_both_runs():
+    """What test.sh runs first, the second run leaves out by a marker."""
+    first = (ROOT / "launch" / "test.sh").read_text().partition("jaxtyping-packages")[2]
+    run = re.findall(r" tests/(\w+)", first.partition("||")[0])
+    left_out = re.search(
+        r"MATHEMATICS = \((.*)\)", (ROOT / "tests/conftest.py").read_text()
+    )
+    assert run == re.findall(r"\w+", left_out[1])
+    assert '-m "slow or not mathematics"' in first
