@@ -159,9 +159,7 @@ def count_traffic(
         arrays are sources too. Copies are noticed before and after it as well.
       copy_bytes: a smaller argument may be copied unnoticed.
     """
-    counter = _Counter(module, tuple(loops), copy_bytes)
-    counter.inside = inside
-    counter.is_counting = not inside
+    counter = _Counter(module, tuple(loops), inside, copy_bytes)
     counter.walk(module.entry, 1, sources_of_entry(module.entry))
     return Traffic(
         tuple(counter.accesses),
@@ -175,13 +173,20 @@ def count_traffic(
 class _Counter:
     """Walks computations; what it finds is in its lists."""
 
-    def __init__(self, module: Module, loops: tuple[int, ...], copy_bytes: int):
-        self.module, self.loops, self.copy_bytes = module, loops, copy_bytes
+    def __init__(
+        self,
+        module: Module,
+        loops: tuple[int, ...],
+        inside: bool,
+        copy_bytes: int,
+    ):
+        self.module, self.loops = module, loops
+        self.inside, self.copy_bytes = inside, copy_bytes
         self.accesses: list[Access] = []
         self.copies: list[Copy] = []
         self.collectives: list[Collective] = []
         self.operations = self.cycles = 0
-        self.is_counting, self.inside, self.depth = True, False, 0
+        self.is_counting, self.depth = not inside, 0
 
     def walk(self, computation: Computation, times: int, sources: dict) -> None:
         """Counts the instructions of a computation that runs so often.
@@ -222,7 +227,7 @@ class _Counter:
         )
         tried = []
         for i, name in enumerate(names):
-            branch = _Counter(self.module, self.loops, self.copy_bytes)
+            branch = _Counter(self.module, self.loops, self.inside, self.copy_bytes)
             branch.is_counting, branch.depth = self.is_counting, self.depth
             given = {0: known.of(one.operands[i + 1])}
             branch.walk(self.module.computations[name], times, given)
@@ -242,22 +247,30 @@ class _Counter:
         ):
             return
         results, fused = _results(one), self._fused(one)
+        if self.is_counting:
+            self.operations += times * count_operations(self.module, computation, one)
+            self.cycles += times * _cycles(one)
+            collective = _COLLECTIVES.match(one.opcode)
+            if collective:
+                size = sum(_bytes(buffer) for buffer in results)
+                shape = ", ".join(short_shape(buffer) for buffer in results)
+                self.collectives.append(Collective(collective[1], shape, size, times))
+            self._count_reads(computation, one, times, known, fused)
         for at, buffer in enumerate(results):
-            made = self._maker(one, computation, fused, at)[1].opcode
-            is_new = made in UPDATES + _PRODUCTS or (
-                fused and _is_product(self.module, fused, _element(fused, at))
-            )
-            if not buffer.space and not is_new:
+            if buffer.space:
+                continue
+            size, is_update = self._written(one, computation, fused, at, buffer)
+            if not is_update and not self._is_product(one, fused, at):
                 self._notice_copy(one, computation, buffer, times, known)
-        if not self.is_counting:
-            return
-        self.operations += times * count_operations(self.module, computation, one)
-        self.cycles += times * _cycles(one)
-        collective = _COLLECTIVES.match(one.opcode)
-        if collective:
-            size = sum(_bytes(buffer) for buffer in results)
-            shape = ", ".join(short_shape(buffer) for buffer in results)
-            self.collectives.append(Collective(collective[1], shape, size, times))
+            if self.is_counting:
+                source = ""
+                if is_update:
+                    source = known.updated(one, at) if fused else known.of(one.name)[at]
+                self.accesses.append(
+                    Access(one.name, one.opcode, source, buffer, 0, size, times)
+                )
+
+    def _count_reads(self, computation, one, times, known, fused) -> None:
         read_of: dict[str, int] = {}
         for i, name in enumerate(one.operands):
             operand = computation.instructions[name]
@@ -276,16 +289,6 @@ class _Counter:
                 self.accesses.append(
                     Access(one.name, one.opcode, source, buffer, size, 0, times)
                 )
-        for at, buffer in enumerate(results):
-            if buffer.space:
-                continue
-            size, is_update = self._written(one, computation, fused, at, buffer)
-            source = ""
-            if is_update:
-                source = known.updated(one, at) if fused else known.of(one.name)[at]
-            self.accesses.append(
-                Access(one.name, one.opcode, source, buffer, 0, size, times)
-            )
 
     def _fused(self, one: Instruction) -> Computation | None:
         if one.opcode != "fusion":
@@ -294,16 +297,20 @@ class _Counter:
 
     def _written(self, one, computation, fused, at, buffer) -> tuple[int, bool]:
         """Bytes of a result, and whether it is an update in place."""
-        place, root = self._maker(one, computation, fused, at)
+        place, root = (fused, fused.root) if fused else (computation, one)
+        place, root = result_at(self.module, place, root, at)
         if root.opcode not in UPDATES:
             return buffer.bytes, False
         update = _update_of(place, root)
         return min(_part(buffer, update.buffers[0]), buffer.bytes), True
 
-    def _maker(self, one, computation, fused, at) -> tuple[Computation, Instruction]:
-        """What makes one array of a result, and the computation that it is in."""
-        place, root = (fused, fused.root) if fused else (computation, one)
-        return result_at(self.module, place, root, at)
+    def _is_product(self, one, fused, at) -> bool:
+        """Whether a matrix product is among what a result is made of."""
+        if fused is None:
+            return one.opcode in _PRODUCTS
+        root = fused.root
+        made = fused.instructions[root.operands[at]] if root.opcode == "tuple" else root
+        return _is_product(self.module, fused, made)
 
     def _notice_copy(self, one, computation, buffer, times, known) -> None:
         """Whether a result is a whole argument again, moved, cast or selected from."""
@@ -319,12 +326,6 @@ class _Counter:
                     Copy(one.name, source, buffer.bytes, times, array.space != 0)
                 )
                 return
-
-
-def _element(fused: Computation, at: int) -> Instruction:
-    """What a fusion's result of that number is made by."""
-    root = fused.root
-    return fused.instructions[root.operands[at]] if root.opcode == "tuple" else root
 
 
 def _is_product(module: Module, fused: Computation, made: Instruction) -> bool:

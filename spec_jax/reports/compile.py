@@ -88,7 +88,7 @@ class Prediction:
 
     Attributes:
       row: the paper's.
-      chips: their kind, and how many share the target.
+      chips: their kind, how many share the target, and rows if they are several.
       by: peak, or likely: see `step_costs`.
       c: of a draft step.
       verify: the rest of a speculative step, in plain steps.
@@ -113,13 +113,14 @@ def predictions(records: Sequence[CompileRecord]) -> list[Prediction]:
     """
     groups: dict[tuple, dict[float, list[CompileRecord]]] = {}
     for one in records:
-        place = one.topology, one.num_partitions, one.pair
+        place = one.topology, one.num_partitions, one.pair, one.batch
         by_temperature = groups.setdefault(place, {})
         by_temperature.setdefault(one.temperature, []).append(one)
     found = []
-    for (topology, chips, pair), by_temperature in groups.items():
+    for (topology, chips, pair, rows), by_temperature in groups.items():
         draft = pair.rpartition("+")[2]
         name = topology.partition(":")[0] + ("" if chips == 1 else f", {chips} chips")
+        name += "" if rows == 1 else f", {rows} rows"
         for by in ("peak", "likely"):
             known: dict[float, tuple[float, float]] = {}
             for temperature, own in by_temperature.items():

@@ -3,14 +3,9 @@
 PYTHONPATH=. python tests/experiments/what_xla_is_told.py
 """
 
-import pathlib
-import sys
 from unittest import mock
 
 import jax
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-
 from test_tpu_compile import wide_pair
 
 from spec_jax.experiments.tpu_compile import CompileSettings, compile_program

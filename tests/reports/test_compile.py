@@ -127,3 +127,7 @@ def test_the_picture_has_bars_of_the_peak_and_markers_of_the_cycles():
     assert costs == {0: pytest.approx(0.01), 1: pytest.approx(0.02)}
     four = [dataclasses.replace(one, num_partitions=4) for one in records]
     assert {one.chips for one in predictions(records + four)} == {"v4", "v4, 4 chips"}
+    eight = [dataclasses.replace(one, batch=8, bytes_read=10**9) for one in records]
+    apart = predictions([*records, *eight])
+    assert {one.chips for one in apart} == {"v4", "v4, 8 rows"}
+    assert apart[: len(every)] == every
